@@ -6,15 +6,21 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::compare::{self, CompareOptions};
+use crate::churn::{self, ChurnOptions};
+use crate::compare::{self, CompareOptions, DataSize};
 use crate::control::ControlConnection;
 use crate::draw::{KeyOrder, Zipf};
 use crate::error::{Error, ErrorContext, Result};
+use crate::eviction::{self, EvictionOptions};
 use crate::expect;
 use crate::fill::{self, FillParameters};
 use crate::flags::{Flag, GivenFlags, flag, help_text};
+use crate::html_report::{self, ReportOptions};
+use crate::interleave::{self, InterleaveOptions};
+use crate::interruption::Interruption;
 use crate::keyspace;
 use crate::load::{self, LOADS, LoadParameters, MIXED, Workload};
+use crate::process;
 use crate::report;
 use crate::run::{self, RunParameters};
 use crate::scripts;
@@ -105,7 +111,8 @@ const FILL_FLAGS: &[Flag] = &[
     flag("--cores", "LIST", "", "core for the client"),
 ];
 
-const COMPARE_FLAGS: &[Flag] = &[
+/// The flags about the servers and their client that `compare` and `report` have in common.
+const SIDES_FLAGS: &[Flag] = &[
     flag("--weft", "PATH", "", "the weft-server binary"),
     flag(
         "--valkey",
@@ -120,6 +127,19 @@ const COMPARE_FLAGS: &[Flag] = &[
         "LD_PRELOAD for Valkey, such as .../libjemalloc.so.2",
     ),
     flag(
+        "--weft-args",
+        "ARGS",
+        "",
+        "further arguments for Weft, separated by blanks",
+    ),
+    flag("--valkey-args", "ARGS", "", "further arguments for Valkey"),
+    flag("--connections", "N", "50", "connections"),
+    flag("--server-cores", "LIST", "0", "cores for the servers"),
+    flag("--client-cores", "LIST", "1", "cores for the client, one thread each"),
+];
+
+const COMPARE_FLAGS: &[Flag] = &[
+    flag(
         "--valkey-tls",
         "PATH",
         "",
@@ -131,13 +151,6 @@ const COMPARE_FLAGS: &[Flag] = &[
         "",
         "add a side to the sets strings and memory: Valkey with MALLOC_CONF=thp:always, which --preload reads",
     ),
-    flag(
-        "--weft-args",
-        "ARGS",
-        "",
-        "further arguments for Weft, separated by blanks",
-    ),
-    flag("--valkey-args", "ARGS", "", "further arguments for Valkey"),
     flag(
         "--set",
         "NAME",
@@ -153,15 +166,68 @@ const COMPARE_FLAGS: &[Flag] = &[
     ),
     flag("--warmup", "S", "", "load before each window instead of the set's"),
     flag("--keys", "N", "", "size of the key space instead of the set's"),
-    flag("--connections", "N", "50", "connections"),
-    flag("--server-cores", "LIST", "0", "cores for the servers"),
-    flag("--client-cores", "LIST", "1", "cores for the client, one thread each"),
     flag(
         "--out-dir",
         "FOLDER",
         "results",
         "folder for the Markdown and JSON files",
     ),
+];
+
+const REPORT_FLAGS: &[Flag] = &[
+    flag(
+        "--parts",
+        "LIST",
+        "all",
+        "which parts (below), separated by commas, or all",
+    ),
+    flag(
+        "--keys",
+        "N",
+        "3000000",
+        "keys of the largest key space; the others shrink alike",
+    ),
+    flag("--rounds", "N", "3", "interleaved rounds per load"),
+    flag("--seconds", "S", "1", "length of each measured window"),
+    flag(
+        "--warmup",
+        "S",
+        "",
+        "load before each window [0.3, or less for short windows]",
+    ),
+    flag(
+        "--workers",
+        "LIST",
+        "",
+        "numbers of workers to compare, of 1, 2, 4, 8 and 16 [those up to the number of CPUs]",
+    ),
+    flag(
+        "--client-threads",
+        "N",
+        "",
+        "client threads where nothing is pinned [half the number of CPUs]",
+    ),
+    flag("--out", "FILE", "report.html", "the page"),
+    flag(
+        "--figure",
+        "FILE",
+        "",
+        "also write the CPU time per request at pipeline 16 as an SVG image",
+    ),
+];
+
+const INTERLEAVE_FLAGS: &[Flag] = &[
+    flag("--lists", "N", "16", "linked lists"),
+    flag("--nodes", "N", "10000000", "nodes of each list, of 8 bytes"),
+    flag(
+        "--work",
+        "N",
+        "0",
+        "multiplications per node, each of which waits for the one before",
+    ),
+    flag("--rounds", "N", "3", "interleaved rounds"),
+    flag("--seed", "N", "1", "seed of the orders"),
+    flag("--core", "N", "", "the core on which it runs"),
 ];
 
 const KEYSPACE_FLAGS: &[Flag] = &[
@@ -175,7 +241,14 @@ const KEYSPACE_FLAGS: &[Flag] = &[
 const KEYSPACE_TABLE: &[&[Flag]] = &[KEYSPACE_FLAGS];
 const RUN_TABLE: &[&[Flag]] = &[SERVER_FLAGS, DATA_FLAGS, RUN_FLAGS];
 const FILL_TABLE: &[&[Flag]] = &[SERVER_FLAGS, DATA_FLAGS, FILL_FLAGS];
-const COMPARE_TABLE: &[&[Flag]] = &[COMPARE_FLAGS];
+const COMPARE_TABLE: &[&[Flag]] = &[SIDES_FLAGS, COMPARE_FLAGS];
+const REPORT_TABLE: &[&[Flag]] = &[SIDES_FLAGS, REPORT_FLAGS];
+const CHURN_TABLE: &[&[Flag]] = &[SIDES_FLAGS, churn::FLAGS];
+const EVICTION_TABLE: &[&[Flag]] = &[SIDES_FLAGS, eviction::FLAGS];
+const INTERLEAVE_TABLE: &[&[Flag]] = &[INTERLEAVE_FLAGS];
+
+/// The number of keys of the largest key space of `report`, to which `--keys` scales all others.
+const REPORT_KEYS: u64 = 3_000_000;
 
 /// Runs the program with its arguments.
 ///
@@ -190,14 +263,58 @@ pub fn run(words: &[String]) -> Result<()> {
     match name {
         "--help" | "-h" | "help" => print!("{}", overview_text()),
         "loads" => print!("{}", loads_text()),
-        "run" | "fill" | "compare" | "keyspace" if wants_help => print!("{}", help_for(name)),
+        "run" | "fill" | "compare" | "report" | "churn" | "eviction" | "keyspace" | "lab" if wants_help => {
+            print!("{}", help_for(name));
+        }
         "run" => run_load(&GivenFlags::parse(RUN_TABLE, rest)?)?,
         "fill" => fill_keyspace(&GivenFlags::parse(FILL_TABLE, rest)?)?,
-        "compare" => compare::compare(&compare_options(&GivenFlags::parse(COMPARE_TABLE, rest)?)?)?,
+        "compare" => {
+            let mut options = compare_options(&GivenFlags::parse(COMPARE_TABLE, rest)?)?;
+            options.interruption = Interruption::on_signals()?;
+            compare::compare(&options)?;
+        }
+        "report" => {
+            let mut options = report_options(&GivenFlags::parse(REPORT_TABLE, rest)?)?;
+            options.compare.interruption = Interruption::on_signals()?;
+            html_report::run(&options)?;
+        }
+        "churn" => {
+            let mut options = churn_options(&GivenFlags::parse(CHURN_TABLE, rest)?)?;
+            options.compare.interruption = Interruption::on_signals()?;
+            churn::run(&options)?;
+        }
+        "eviction" => {
+            let mut options = eviction_options(&GivenFlags::parse(EVICTION_TABLE, rest)?)?;
+            options.compare.interruption = Interruption::on_signals()?;
+            eviction::run(&options)?;
+        }
+        "lab" => run_experiment(rest)?,
         "keyspace" => keyspace::run(keyspace_options(&GivenFlags::parse(KEYSPACE_TABLE, rest)?)?)?,
         _ => return Err(Error::Usage(format!("unknown command {name:?}"))),
     }
     Ok(())
+}
+
+/// Runs an experiment of `lab`.
+fn run_experiment(words: &[String]) -> Result<()> {
+    let (name, rest) = words
+        .split_first()
+        .ok_or_else(|| Error::Usage("lab needs the name of an experiment".into()))?;
+    match name.as_str() {
+        "interleave" => interleave::run(&interleave_options(&GivenFlags::parse(INTERLEAVE_TABLE, rest)?)?),
+        _ => Err(Error::Usage(format!("unknown experiment {name:?}"))),
+    }
+}
+
+fn interleave_options(given: &GivenFlags) -> Result<InterleaveOptions> {
+    Ok(InterleaveOptions {
+        lists: given.number("--lists", 1)?,
+        nodes: given.number("--nodes", 1)?,
+        work: given.number("--work", 0)?,
+        rounds: given.number("--rounds", 1)?,
+        seed: given.number("--seed", 0)?,
+        core: given.parse_value("--core")?,
+    })
 }
 
 fn keyspace_options(given: &GivenFlags) -> Result<keyspace::KeyspaceOptions> {
@@ -215,6 +332,10 @@ fn overview_text() -> String {
      \x20 weft-bench fill      fill the key space, verified by DBSIZE\n\
      \x20 weft-bench run       run one load: requests/s, server CPU-µs per request, latencies\n\
      \x20 weft-bench compare   start Weft and Valkey, run a set of loads in turn, write tables\n\
+     \x20 weft-bench report    start Weft and Valkey, run the published loads in turn, write an HTML page\n\
+     \x20 weft-bench churn     memory of Weft and Valkey while their data change, and after they have shrunk\n\
+     \x20 weft-bench eviction  hit rates of Weft and Valkey as caches, and latencies of writes that evict\n\
+     \x20 weft-bench lab       experiments; `lab interleave` shows why prefetching works\n\
      \x20 weft-bench keyspace  leases and tables without sockets, one thread against several\n\
      \x20 weft-bench loads     list the named loads, placeholders and kinds of replies\n\n\
      Each has --help. Every reply is checked; a wrong one ends the run with exit code 1.\n\n\
@@ -229,9 +350,29 @@ fn help_for(name: &str) -> String {
         "run" => ("runs one load", RUN_TABLE),
         "fill" => ("fills the key space and checks DBSIZE", FILL_TABLE),
         "keyspace" => ("measures the keyspace without sockets", KEYSPACE_TABLE),
+        "report" => ("measures the published loads and writes a page", REPORT_TABLE),
+        "churn" => (
+            "measures the memory of servers whose data change all the time",
+            CHURN_TABLE,
+        ),
+        "eviction" => ("measures the hit rates of servers that evict keys", EVICTION_TABLE),
+        "lab" => (
+            "walks along linked lists with and without prefetching",
+            INTERLEAVE_TABLE,
+        ),
         _ => ("compares Weft with Valkey on this machine", COMPARE_TABLE),
     };
-    let mut text = format!("weft-bench {name}: {purpose}\n\n{}", help_text(table));
+    let command = if name == "lab" { "lab interleave" } else { name };
+    let mut text = format!("weft-bench {command}: {purpose}\n\n{}", help_text(table));
+    if name == "report" {
+        text.push_str("\nParts:\n");
+        let parts = sets::PART_NAMES.iter().zip(sets::PUBLISHED.comparisons);
+        text.extend(parts.map(|(name, comparison)| format!("  {name:<26} {}\n", comparison.title)));
+        text.push_str(
+            "\nCtrl-C stops the servers, and writes the page with the rows that are finished.\n\
+             A short run: --keys 100000 --seconds 0.3 --rounds 1\n",
+        );
+    }
     if name == "compare" {
         text.push_str("\nSets:\n");
         text.extend(
@@ -343,6 +484,7 @@ fn run_load(given: &GivenFlags) -> Result<()> {
         tls: None,
         cores: given.numbers("--cores")?,
         server_pid: server_pid(given, address)?,
+        interruption: Interruption::default(),
     };
     if workload.uses_scripts() {
         scripts::load_all(&mut ControlConnection::connect(address, 2)?)?;
@@ -371,6 +513,7 @@ fn fill_keyspace(given: &GivenFlags) -> Result<()> {
         connections: given.number("--connections", 1)?,
         pipeline: given.number("--pipeline", 1)?,
         cores: given.numbers("--cores")?,
+        interruption: Interruption::default(),
     };
     let mut control = ControlConnection::connect(address, protocol(given)?)?;
     let before = control.key_count()?;
@@ -397,7 +540,8 @@ fn command_line(words: impl Iterator<Item = String>) -> String {
     words.map(quote).collect::<Vec<String>>().join(" ")
 }
 
-fn compare_options(given: &GivenFlags) -> Result<CompareOptions> {
+/// Returns the options that `compare` and `report` have in common, with the defaults of the others.
+fn sides_options(given: &GivenFlags) -> Result<CompareOptions> {
     let words = |name| -> Vec<String> {
         given
             .value(name)
@@ -409,19 +553,50 @@ fn compare_options(given: &GivenFlags) -> Result<CompareOptions> {
     let weft = given
         .value("--weft")
         .ok_or_else(|| Error::Usage("--weft is needed".into()))?;
+    Ok(CompareOptions {
+        weft: PathBuf::from(weft),
+        valkey: given.value("--valkey").map(PathBuf::from),
+        preload: given.value("--preload").map(PathBuf::from),
+        valkey_tls: None,
+        valkey_huge_pages: false,
+        weft_args: words("--weft-args"),
+        valkey_args: words("--valkey-args"),
+        sets: Vec::new(),
+        rounds: None,
+        window: None,
+        warmup: None,
+        data_size: DataSize::AsInSets,
+        settle_interval: fill::SETTLE_INTERVAL,
+        workers: compared_workers(process::processor_count()),
+        connections: given.number("--connections", 1)?,
+        server_cores: given.numbers("--server-cores")?,
+        client_cores: given.numbers("--client-cores")?,
+        client_threads: 1,
+        out_dir: PathBuf::new(),
+        command_line: command_line(std::env::args()),
+        interruption: Interruption::default(),
+    })
+}
+
+/// Returns the numbers of workers that are compared on a machine with this number of CPUs: at least 1 and 2.
+fn compared_workers(processors: usize) -> Vec<usize> {
+    let most = processors.max(2);
+    [1, 2, 4, 8, 16]
+        .into_iter()
+        .filter(|workers| *workers <= most)
+        .collect()
+}
+
+fn compare_options(given: &GivenFlags) -> Result<CompareOptions> {
     if given.is_given("--valkey-huge-pages") && !given.is_given("--preload") {
         return Err(Error::Usage(
             "--valkey-huge-pages needs --preload: its jemalloc reads MALLOC_CONF".into(),
         ));
     }
+    let keys = given.value("--keys").map(|_| given.number("--keys", 1)).transpose()?;
     Ok(CompareOptions {
-        weft: PathBuf::from(weft),
-        valkey: given.value("--valkey").map(PathBuf::from),
-        preload: given.value("--preload").map(PathBuf::from),
         valkey_tls: given.value("--valkey-tls").map(PathBuf::from),
         valkey_huge_pages: given.is_given("--valkey-huge-pages"),
-        weft_args: words("--weft-args"),
-        valkey_args: words("--valkey-args"),
         sets: sets::sets_by_name(given.value("--set").unwrap_or_default())?,
         rounds: given
             .value("--rounds")
@@ -435,11 +610,91 @@ fn compare_options(given: &GivenFlags) -> Result<CompareOptions> {
             .value("--warmup")
             .map(|_| seconds(given, "--warmup", 0.0))
             .transpose()?,
-        keys: given.value("--keys").map(|_| given.number("--keys", 1)).transpose()?,
-        connections: given.number("--connections", 1)?,
-        server_cores: given.numbers("--server-cores")?,
-        client_cores: given.numbers("--client-cores")?,
+        data_size: keys.map_or(DataSize::AsInSets, DataSize::Keys),
         out_dir: PathBuf::from(given.value("--out-dir").unwrap_or_default()),
-        command_line: command_line(std::env::args()),
+        ..sides_options(given)?
     })
+}
+
+fn report_options(given: &GivenFlags) -> Result<ReportOptions> {
+    let processors = process::processor_count();
+    let window = seconds(given, "--seconds", 0.001)?;
+    // A window of a second or more has the warm-up and the settling time of the set, a shorter one has less of both. A
+    // run with short windows shall be short, so settling, which takes several intervals, is reduced further.
+    let share = window.as_secs_f64().min(1.0);
+    let warmup = match given.value("--warmup") {
+        Some(_) => seconds(given, "--warmup", 0.0)?,
+        None => Duration::from_secs_f64(sets::PUBLISHED.warmup).mul_f64(share),
+    };
+    let workers = match given.numbers("--workers")? {
+        none if none.is_empty() => compared_workers(processors),
+        workers => workers,
+    };
+    if let Some(unknown) = workers.iter().find(|number| !compared_workers(16).contains(number)) {
+        return Err(Error::Usage(format!(
+            "--workers: {unknown} is none of 1, 2, 4, 8 and 16"
+        )));
+    }
+    let client_threads = match given.value("--client-threads") {
+        Some(_) => given.number("--client-threads", 1)?,
+        None => (processors / 2).max(1),
+    };
+    Ok(ReportOptions {
+        compare: CompareOptions {
+            rounds: Some(given.number("--rounds", 1)?),
+            window: Some(window),
+            warmup: Some(warmup),
+            data_size: DataSize::Scaled {
+                keys: given.number("--keys", 1)?,
+                full: REPORT_KEYS,
+            },
+            settle_interval: fill::SETTLE_INTERVAL.mul_f64(share * share),
+            workers,
+            client_threads,
+            ..sides_options(given)?
+        },
+        parts: sets::parts_by_name(given.value("--parts").unwrap_or_default())?,
+        page: PathBuf::from(given.value("--out").unwrap_or_default()),
+        figure: given.value("--figure").map(PathBuf::from),
+    })
+}
+
+fn churn_options(given: &GivenFlags) -> Result<ChurnOptions> {
+    let flush_interval = seconds(given, "--flush-every", 0.0)?;
+    Ok(ChurnOptions {
+        max_memory: given.bytes("--maxmemory", 1 << 20)?,
+        duration: seconds(given, "--seconds", 0.1)?,
+        flush_interval: Some(flush_interval).filter(|interval| !interval.is_zero()),
+        settle: seconds(given, "--settle", 0.0)?,
+        keys: given.value("--keys").map(|_| given.number("--keys", 1)).transpose()?,
+        pipeline: given.number("--pipeline", 2)?,
+        seed: given.number("--seed", 0)?,
+        compare: CompareOptions {
+            out_dir: PathBuf::from(given.value("--out-dir").unwrap_or_default()),
+            ..sides_options(given)?
+        },
+    })
+}
+
+fn eviction_options(given: &GivenFlags) -> Result<EvictionOptions> {
+    let options = EvictionOptions {
+        policies: given.list("--policies")?,
+        exponents: given.list("--exponents")?,
+        fit: given.number("--fit", 100)?,
+        value_size: given.number("--value-size", 0)?,
+        samples: given.number("--samples", 1)?,
+        rate: given.number("--rate", 1.0)?,
+        pipeline: given.number("--pipeline", 1)?,
+        warmup: seconds(given, "--warmup", 0.0)?,
+        window: seconds(given, "--seconds", 0.001)?,
+        write_rate: given.number("--write-rate", 1.0)?,
+        rounds: given.number("--rounds", 1)?,
+        seed: given.number("--seed", 0)?,
+        compare: CompareOptions {
+            out_dir: PathBuf::from(given.value("--out-dir").unwrap_or_default()),
+            ..sides_options(given)?
+        },
+    };
+    options.check()?;
+    Ok(options)
 }

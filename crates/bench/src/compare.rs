@@ -3,20 +3,22 @@
 //! Both servers keep running with their data. A load runs on one server, then on the other, then on the first again. A
 //! disturbance of the machine that lasts a minute thus affects both. Ratios are taken within a round and their median
 //! is reported, so a slow phase that covers a whole round cancels out.
+//!
+//! A signal ends the comparison: the servers are stopped, and the files have the results of the sets that were
+//! finished.
 
-use std::fmt;
 use std::fs;
-use std::io::{self, Write};
-use std::path::PathBuf;
-use std::thread;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::comparison::{ComparisonRunner, server_recipe};
 use crate::control::ControlConnection;
 use crate::error::{Error, ErrorContext, Result};
+use crate::interruption::Interruption;
 use crate::process::{self, CpuSample};
+use crate::progress::Progress;
 use crate::report::{IdleRow, Report};
 use crate::scripts;
 use crate::server::{BenchServer, ServerParameters};
@@ -33,7 +35,37 @@ const VERSION_FIELDS: &[&str] = &[
     "mem_allocator",
 ];
 
-/// The options of `compare`.
+/// The number of keys of each dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataSize {
+    /// That of the sets.
+    AsInSets,
+    /// The same number for all datasets.
+    Keys(u64),
+    /// That of the sets, in the proportion of `keys` to `full`.
+    Scaled {
+        /// The number of keys of a dataset that has `full` keys in the sets.
+        keys: u64,
+        /// The number of keys that becomes `keys`.
+        full: u64,
+    },
+}
+
+impl DataSize {
+    /// Returns the number of keys of a dataset that has `in_set` keys in the sets; at least one.
+    pub fn keys(self, in_set: u64) -> u64 {
+        match self {
+            DataSize::AsInSets => in_set,
+            DataSize::Keys(keys) => keys,
+            DataSize::Scaled { keys, full } => {
+                let scaled = u128::from(in_set) * u128::from(keys) / u128::from(full.max(1));
+                u64::try_from(scaled).unwrap_or(u64::MAX).max(1)
+            }
+        }
+    }
+}
+
+/// The options of `compare`, and of the measurements of `report`.
 #[derive(Debug)]
 pub struct CompareOptions {
     /// The path of Weft's binary.
@@ -58,53 +90,84 @@ pub struct CompareOptions {
     pub window: Option<Duration>,
     /// The length of the load before each window, overriding that of the sets.
     pub warmup: Option<Duration>,
-    /// The number of keys, overriding that of the sets.
-    pub keys: Option<u64>,
+    /// The number of keys of each dataset.
+    pub data_size: DataSize,
+    /// The time between two samples of resident memory, until it has settled.
+    pub settle_interval: Duration,
+    /// The numbers of workers of comparisons whose sides differ by them.
+    pub workers: Vec<usize>,
     /// The number of connections of the client.
     pub connections: usize,
     /// The cores of the servers, for comparisons that pin.
     pub server_cores: Vec<usize>,
     /// The cores of the client, for comparisons that pin; one thread each.
     pub client_cores: Vec<usize>,
+    /// The number of threads of the client, for comparisons that do not pin.
+    pub client_threads: usize,
     /// The directory for the results.
     pub out_dir: PathBuf,
     /// The command line of this program, for the report.
     pub command_line: String,
+    /// The request to end the run before its time.
+    pub interruption: Interruption,
+}
+
+impl CompareOptions {
+    /// Checks that the files exist that the options name.
+    ///
+    /// # Errors
+    /// Fails if one of them does not exist.
+    pub fn check_files(&self) -> Result<()> {
+        let files = [
+            Some(&self.weft),
+            self.valkey.as_ref(),
+            self.preload.as_ref(),
+            self.valkey_tls.as_ref(),
+        ];
+        for file in files {
+            if let Some(path) = file.filter(|path| !path.is_file()) {
+                return Err(Error::Usage(format!("file {} does not exist", path.display())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates a report without results for this machine.
+    pub fn new_report(&self) -> Report {
+        Report::new(
+            process::processor_name(),
+            process::kernel_release(),
+            self.command_line.clone(),
+            settings_json(self),
+        )
+    }
 }
 
 /// Runs all sets. After each set, it writes the tables of the results so far.
 ///
 /// # Errors
-/// Fails if a binary is missing, a server fails, a reply is wrong, or the results cannot be written.
+/// Fails if a binary is missing, a server fails, a reply is wrong, the results cannot be written, or the run is
+/// interrupted.
 pub fn compare(options: &CompareOptions) -> Result<()> {
-    let files = [
-        Some(&options.weft),
-        options.valkey.as_ref(),
-        options.preload.as_ref(),
-        options.valkey_tls.as_ref(),
-    ];
-    for file in files {
-        if let Some(path) = file.filter(|path| !path.is_file()) {
-            return Err(Error::Usage(format!("file {} does not exist", path.display())));
-        }
-    }
-    let mut report = Report::new(
-        process::processor_name(),
-        process::kernel_release(),
-        options.command_line.clone(),
-        settings_json(options),
-    );
+    options.check_files()?;
+    let mut report = options.new_report();
+    let progress = Progress::lines();
     for set in &options.sets {
-        for comparison in set.comparisons {
-            let section = ComparisonRunner::new(options, set, comparison)?.run(&mut report)?;
-            report.sections.push(section);
-        }
-        for idle in set.idle {
-            report.idle.push(measure_idle(options, idle)?);
-        }
+        let outcome = run_set(options, set, &progress, &mut report);
+        options.interruption.explain(outcome)?;
         write_results(options, &report)?;
     }
     print!("{}", report.markdown());
+    Ok(())
+}
+
+fn run_set(options: &CompareOptions, set: &LoadSet, progress: &Progress, report: &mut Report) -> Result<()> {
+    for comparison in set.comparisons {
+        ComparisonRunner::new(options, set, comparison, progress)?.run(report)?;
+    }
+    for idle in set.idle {
+        report.idle.push(measure_idle(options, idle, progress)?);
+    }
     Ok(())
 }
 
@@ -133,25 +196,37 @@ fn settings_json(options: &CompareOptions) -> Value {
 
 fn write_results(options: &CompareOptions, report: &Report) -> Result<()> {
     let names: Vec<&str> = options.sets.iter().map(|set| set.name).collect();
-    let folder = &options.out_dir;
+    let name = format!("compare-{}", names.join("+"));
+    write_files(&options.out_dir, &name, &report.markdown(), &report.json())
+}
+
+/// Writes results to `NAME.md` and `NAME.json` in a folder, which is created if it does not exist.
+///
+/// # Errors
+/// Fails if the folder or a file cannot be written.
+pub fn write_files(folder: &Path, name: &str, markdown: &str, json: &Value) -> Result<()> {
     fs::create_dir_all(folder).context(format!("creating {}", folder.display()))?;
-    let base = folder.join(format!("compare-{}", names.join("+")));
-    let files = [("md", report.markdown()), ("json", format!("{:#}\n", report.json()))];
-    for (extension, text) in files {
+    let base = folder.join(name);
+    let json = format!("{json:#}\n");
+    for (extension, text) in [("md", markdown), ("json", json.as_str())] {
         let path = base.with_extension(extension);
         fs::write(&path, text).context(format!("writing {}", path.display()))?;
     }
     Ok(())
 }
 
-fn measure_idle(options: &CompareOptions, idle: &IdleMeasurement) -> Result<IdleRow> {
-    log_progress(format_args!("idle, {}: {} s", idle.side.label, idle.seconds));
+fn measure_idle(options: &CompareOptions, idle: &IdleMeasurement, progress: &Progress) -> Result<IdleRow> {
+    progress.log(format_args!("idle, {}: {} s", idle.side.label, idle.seconds));
     let recipe = server_recipe(options, &idle.side, false);
     let recipe = recipe.ok_or_else(|| Error::Usage(format!("{} has no binary", idle.side.label)))?;
     let server = BenchServer::start(&recipe)?;
-    thread::sleep(Duration::from_secs(1));
+    let wait = |seconds: f64| {
+        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        options.interruption.sleep_until(end)
+    };
+    wait(1.0)?;
     let before = CpuSample::read(server.pid())?;
-    thread::sleep(Duration::from_secs_f64(idle.seconds));
+    wait(idle.seconds)?;
     let cpu_ns = CpuSample::read(server.pid())?.nanoseconds_since(&before);
     let label = idle.side.label.to_string();
     Ok(IdleRow {
@@ -159,12 +234,6 @@ fn measure_idle(options: &CompareOptions, idle: &IdleMeasurement) -> Result<Idle
         seconds: idle.seconds,
         cpu_ms: cpu_ns as f64 / 1e6,
     })
-}
-
-/// Writes a progress message to standard error. A write error is ignored: it must not end the run, which would leave
-/// servers running.
-pub fn log_progress(text: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{text}");
 }
 
 impl Report {

@@ -8,14 +8,15 @@ use std::time::Duration;
 use rustls::ClientConfig;
 
 use crate::background_load;
-use crate::compare::{CompareOptions, log_progress};
+use crate::compare::CompareOptions;
 use crate::draw::KeyOrder;
 use crate::error::{Error, Result};
 use crate::fill::{self, FillParameters};
 use crate::load::{LoadParameters, Workload};
 use crate::machine_memory;
+use crate::progress::Progress;
 use crate::replica::BenchReplica;
-use crate::report::{LoadRow, MemoryRow, Report, Section};
+use crate::report::{LoadRow, MemoryRow, Report, Section, WorkerPoint};
 use crate::run::{self, Measurement, NEW_KEYS_PER_CONNECTION, RunParameters};
 use crate::scripts;
 use crate::server::{BenchServer, ServerParameters};
@@ -51,6 +52,18 @@ pub fn server_recipe(options: &CompareOptions, side: &ComparisonSide, pinned: bo
     })
 }
 
+/// A dataset with the servers that were filled with it.
+struct FilledDataset<'d> {
+    dataset: &'d Dataset,
+    /// The number of keys.
+    keys: u64,
+    sides: Vec<ComparedSide>,
+    servers: Vec<ComparedServer>,
+}
+
+/// A measurement of a load on one side, and remarks about it.
+type RemarkedMeasurement = (Measurement, Vec<String>);
+
 /// A side that takes part, with its server.
 struct ComparedSide {
     side: &'static ComparisonSide,
@@ -69,6 +82,7 @@ pub struct ComparisonRunner<'a> {
     options: &'a CompareOptions,
     set: &'a LoadSet,
     comparison: &'static Comparison,
+    progress: &'a Progress,
     tls: Option<(Arc<TlsIdentity>, Arc<ClientConfig>)>,
     /// The number of the first key that no load has created.
     next_new_key: Cell<u64>,
@@ -83,6 +97,7 @@ impl<'a> ComparisonRunner<'a> {
         options: &'a CompareOptions,
         set: &'a LoadSet,
         comparison: &'static Comparison,
+        progress: &'a Progress,
     ) -> Result<ComparisonRunner<'a>> {
         let mut tls = None;
         if comparison.uses_tls {
@@ -94,20 +109,43 @@ impl<'a> ComparisonRunner<'a> {
             options,
             set,
             comparison,
+            progress,
             tls,
             next_new_key: Cell::new(0),
         })
     }
 
-    /// Runs the comparison.
+    /// The number of measurements of the comparison.
+    pub fn measurements(&self) -> u64 {
+        let cases: usize = self.comparison.datasets.iter().map(|dataset| dataset.cases.len()).sum();
+        (cases * self.rounds() * self.sides().len()) as u64
+    }
+
+    /// Runs the comparison. It adds a section to `report` at once, and each row when its load has run, so that the
+    /// report has all finished rows if the comparison fails.
     ///
     /// # Errors
-    /// Fails if a server fails or a reply is wrong.
-    pub fn run(&self, report: &mut Report) -> Result<Section> {
+    /// Fails if a server fails, a reply is wrong, or the run is interrupted.
+    pub fn run(&self, report: &mut Report) -> Result<()> {
+        let (section, sides) = self.begin_section()?;
+        report.sections.push(section);
+        let mut datasets = self.comparison.datasets.iter();
+        datasets.try_for_each(|dataset| self.run_dataset(dataset, &sides, report))
+    }
+
+    /// The sides that take part, unless their server turns out to be built without TLS.
+    fn sides(&self) -> Vec<&'static ComparisonSide> {
         let mut sides: Vec<&'static ComparisonSide> = self.comparison.sides.iter().collect();
         if self.options.valkey_huge_pages && self.comparison.may_add_huge_pages {
             sides.push(&VALKEY_HUGE_PAGES);
         }
+        let has_workers = |side: &ComparisonSide| side.workers == 0 || self.options.workers.contains(&side.workers);
+        sides.retain(|&side| has_workers(side) && self.recipe(side).is_some());
+        sides
+    }
+
+    /// Creates the section of the report, without rows. Returns it with the sides that take part.
+    fn begin_section(&self) -> Result<(Section, Vec<&'static ComparisonSide>)> {
         let mut remarks: Vec<String> = self.comparison.remark.iter().map(|remark| remark.to_string()).collect();
         remarks.extend(
             self.comparison
@@ -115,38 +153,42 @@ impl<'a> ComparisonRunner<'a> {
                 .then(|| machine_memory::REMARK.to_string()),
         );
         let mut taking_part = Vec::new();
-        for side in sides {
-            match self.recipe(side) {
-                Some(recipe) if self.can_start(&recipe)? => {
-                    let mut command = recipe.command_text();
-                    if !side.before_load.is_empty() {
-                        command.push_str(&format!("`, then `{}", side.before_load));
-                    }
-                    taking_part.push((side, command));
+        for side in self.sides() {
+            let Some(recipe) = self.recipe(side) else { continue };
+            if self.can_start(&recipe)? {
+                let mut command = recipe.command_text();
+                if !side.before_load.is_empty() {
+                    command.push_str(&format!("`, then `{}", side.before_load));
                 }
-                Some(recipe) => remarks.push(format!(
+                taking_part.push((side, command));
+            } else {
+                remarks.push(format!(
                     "{} is left out: {} was built without TLS",
                     side.label,
                     recipe.program.display()
-                )),
-                None => {}
+                ));
             }
         }
-        let connections = self.connections();
-        let mut section = Section {
-            title: format!("{}, {connections} connections", self.comparison.title),
+        let point = |(side, _): &(&'static ComparisonSide, String)| WorkerPoint {
+            server: side.program.name(),
+            workers: side.workers,
+        };
+        let worker_points = taking_part.iter().map(point).filter(|point| point.workers > 0);
+        let section = Section {
+            title: format!("{}, {} connections", self.comparison.title, self.connections()),
             labels: taking_part.iter().map(|(side, _)| side.label.to_string()).collect(),
             commands: taking_part.iter().map(|(_, command)| command.clone()).collect(),
             remarks,
             pinned: self.comparison.is_pinned,
             loads: Vec::new(),
             memory: Vec::new(),
+            worker_points: worker_points.collect(),
         };
-        let sides: Vec<&'static ComparisonSide> = taking_part.into_iter().map(|(side, _)| side).collect();
-        for dataset in self.comparison.datasets {
-            self.run_dataset(dataset, &sides, &mut section, report)?;
-        }
-        Ok(section)
+        Ok((section, taking_part.into_iter().map(|(side, _)| side).collect()))
+    }
+
+    fn rounds(&self) -> usize {
+        self.options.rounds.unwrap_or(self.set.rounds)
     }
 
     fn connections(&self) -> usize {
@@ -176,44 +218,55 @@ impl<'a> ComparisonRunner<'a> {
     }
 
     /// Starts and fills fresh servers, and runs the dataset's loads on them.
-    fn run_dataset(
+    fn run_dataset(&self, dataset: &Dataset, sides: &[&'static ComparisonSide], report: &mut Report) -> Result<()> {
+        let filled = self.start_servers(dataset, sides, report)?;
+        dataset
+            .cases
+            .iter()
+            .try_for_each(|case| self.run_case(&filled, case, report))
+    }
+
+    /// Starts and fills the servers of a dataset, and records the memory that they need.
+    fn start_servers<'d>(
         &self,
-        dataset: &Dataset,
+        dataset: &'d Dataset,
         sides: &[&'static ComparisonSide],
-        section: &mut Section,
         report: &mut Report,
-    ) -> Result<()> {
-        let mut servers = Vec::new();
-        let mut contestants = Vec::new();
-        let mut bytes_per_key = Vec::new();
-        let keys = self.options.keys.unwrap_or(dataset.keys);
+    ) -> Result<FilledDataset<'d>> {
+        let keys = self.options.data_size.keys(dataset.keys);
         self.next_new_key.set(keys);
+        let mut filled = FilledDataset {
+            dataset,
+            keys,
+            sides: Vec::new(),
+            servers: Vec::new(),
+        };
+        let mut bytes_per_key = Vec::new();
         for side in sides {
-            if servers.is_empty() || !self.comparison.shares_server {
+            if filled.servers.is_empty() || !self.comparison.shares_server {
                 let Some(recipe) = self.recipe(side) else { continue };
+                self.progress.show_activity(format!("{}: start and fill", side.label));
                 let server = BenchServer::start(&recipe)?;
                 report.record_version(side.label, &recipe, &mut server.control()?)?;
                 bytes_per_key.push(self.fill(dataset, keys, side, &server)?);
                 let replica = self.start_replica(&recipe, &server)?;
-                servers.push(ComparedServer { server, replica });
+                filled.servers.push(ComparedServer { server, replica });
             }
-            contestants.push(ComparedSide {
+            filled.sides.push(ComparedSide {
                 side,
-                server: servers.len() - 1,
+                server: filled.servers.len() - 1,
             });
         }
-        section.memory.extend(dataset.reports_memory.then_some(MemoryRow {
-            what: dataset.item_name,
-            value_size: dataset.value_size,
-            ttl: dataset.ttl_s.is_some(),
-            keys,
-            bytes_per_key,
-        }));
-        for case in dataset.cases {
-            let row = self.run_case(dataset, case, keys, &contestants, &servers)?;
-            section.loads.push(row);
-        }
-        Ok(())
+        last_section(report)
+            .memory
+            .extend(dataset.reports_memory.then_some(MemoryRow {
+                what: dataset.item_name,
+                value_size: dataset.value_size,
+                ttl: dataset.ttl_s.is_some(),
+                keys,
+                bytes_per_key,
+            }));
+        Ok(filled)
     }
 
     /// Starts a replica on the client's cores, if the comparison has replicas. It has the parameters of its primary.
@@ -225,16 +278,20 @@ impl<'a> ComparisonRunner<'a> {
             cores: self.client_cores(),
             ..recipe.clone()
         };
-        BenchReplica::start(&recipe, primary).map(Some)
+        BenchReplica::start(&recipe, primary, &self.options.interruption).map(Some)
     }
 
-    /// Fills one server. Returns the growth of its resident memory per request; each request creates a key or an
-    /// element.
+    /// Fills one server. Returns the growth of its resident memory per request if the dataset reports it, otherwise 0;
+    /// each request creates a key or an element.
     fn fill(&self, dataset: &Dataset, keys: u64, side: &ComparisonSide, server: &BenchServer) -> Result<f64> {
         if dataset.fills.is_empty() && !dataset.has_stream {
             return Ok(0.0);
         }
-        let empty = fill::settled_rss_bytes(server.pid())?;
+        let (interval, interruption) = (self.options.settle_interval, &self.options.interruption);
+        let mut empty = 0;
+        if dataset.reports_memory {
+            empty = fill::settled_rss_bytes(server.pid(), interval, interruption)?;
+        }
         let (mut requests, mut expected) = (0, 0);
         if dataset.has_stream {
             fill::fill_stream(&mut server.control()?, dataset.value_size, self.connections())?;
@@ -249,13 +306,14 @@ impl<'a> ComparisonRunner<'a> {
                 connections: 8,
                 pipeline: 64,
                 cores: self.client_cores().first().copied().into_iter().collect(),
+                interruption: interruption.clone(),
             };
             let time = fill::fill(server.address, &filling)?;
             let names_many = command.split_whitespace().nth(1).is_some_and(|key| key.contains('{'));
             expected += if names_many { keys } else { 1 };
             requests += keys;
             let count = server.control()?.key_count()?;
-            log_progress(format_args!(
+            self.progress.log(format_args!(
                 "{}: {command}: {keys} times in {:.1} s",
                 side.label,
                 time.as_secs_f64()
@@ -265,48 +323,72 @@ impl<'a> ComparisonRunner<'a> {
                 return Err(Error::Server(text));
             }
         }
-        let full = fill::settled_rss_bytes(server.pid())?;
+        let full = fill::settled_rss_bytes(server.pid(), interval, interruption)?;
+        if !dataset.reports_memory {
+            return Ok(0.0);
+        }
         Ok(full.saturating_sub(empty) as f64 / requests.max(1) as f64)
     }
 
-    /// Runs one load on all sides in turn, in every round.
-    fn run_case(
-        &self,
-        dataset: &Dataset,
-        case: &LoadCase,
-        keys: u64,
-        contestants: &[ComparedSide],
-        servers: &[ComparedServer],
-    ) -> Result<LoadRow> {
+    /// Runs one load in every round, and adds its row to the report. If a round fails, the row has the rounds before
+    /// it.
+    fn run_case(&self, filled: &FilledDataset<'_>, case: &LoadCase, report: &mut Report) -> Result<()> {
+        let dataset = filled.dataset;
         let subject = LoadParameters {
-            order: KeyOrder::Uniform { keys },
+            order: KeyOrder::Uniform { keys: filled.keys },
             value_size: dataset.value_size,
             expire_s: dataset.ttl_s,
             verify_every: VERIFY_EVERY,
         };
         let workload = Workload::from_name(case.load, &subject)?;
-        let mut notes = Vec::new();
-        let mut sides: Vec<Vec<Measurement>> = vec![Vec::new(); contestants.len()];
-        for round in 0..self.options.rounds.unwrap_or(self.set.rounds) {
-            for (contestant, measured) in contestants.iter().zip(&mut sides) {
-                let server = &servers[contestant.server];
-                let (measurement, done) =
-                    self.run_load(dataset, case, &workload, contestant.side, server, round as u64)?;
-                notes.extend(
-                    done.into_iter()
-                        .map(|done| format!("{}: {done}", contestant.side.label)),
-                );
-                log_measurement(contestant.side, case, dataset.value_size, &measurement);
-                measured.push(measurement);
-            }
-        }
-        Ok(LoadRow {
+        let mut row = LoadRow {
             load: case.load.to_string() + &case.background_load.note(),
-            notes,
+            notes: Vec::new(),
             value_size: dataset.value_size,
             pipeline: case.pipeline,
-            sides,
-        })
+            sides: vec![Vec::new(); filled.sides.len()],
+        };
+        let rounds = self.rounds();
+        let outcome: Result<()> = (0..rounds).try_for_each(|round| {
+            let measured = self.run_round(filled, case, &workload, round as u64)?;
+            for ((measurement, notes), side) in measured.into_iter().zip(&mut row.sides) {
+                side.push(measurement);
+                row.notes.extend(notes);
+            }
+            Ok(())
+        });
+        let finished = row.sides.first().map_or(0, Vec::len);
+        if finished < rounds {
+            row.notes.push(format!("{finished} of {rounds} rounds were finished"));
+        }
+        if finished > 0 {
+            last_section(report).loads.push(row);
+        }
+        outcome
+    }
+
+    /// Runs one load on all sides in turn.
+    fn run_round(
+        &self,
+        filled: &FilledDataset<'_>,
+        case: &LoadCase,
+        workload: &Workload,
+        round: u64,
+    ) -> Result<Vec<RemarkedMeasurement>> {
+        let dataset = filled.dataset;
+        let run_on = |compared: &ComparedSide| -> Result<RemarkedMeasurement> {
+            let (side, server) = (compared.side, &filled.servers[compared.server]);
+            self.progress
+                .show_activity(format!("{}: {} P{}", side.label, case.load, case.pipeline));
+            let (measurement, done) = self.run_load(dataset, case, workload, side, server, round)?;
+            // The signal may have reached the server before this program, and slowed it down.
+            self.options.interruption.check()?;
+            self.log_measurement(side, case, dataset.value_size, &measurement);
+            self.progress.count_measurement();
+            let remarks = done.into_iter().map(|done| format!("{}: {done}", side.label));
+            Ok((measurement, remarks.collect()))
+        };
+        filled.sides.iter().map(run_on).collect()
     }
 
     /// Runs one load on one side once. Returns the measurement and remarks about it.
@@ -358,7 +440,7 @@ impl<'a> ComparisonRunner<'a> {
             remarks.push(format!("{keys_before} keys, then {created} more"));
         }
         if let Some(replica) = &compared.replica {
-            let time = replica.wait_until_caught_up(server)?;
+            let time = replica.wait_until_caught_up(server, &self.options.interruption)?;
             remarks.push(format!("the replica caught up in {:.2} s", time.as_secs_f64()));
         }
         Ok((measurement, remarks))
@@ -366,10 +448,15 @@ impl<'a> ComparisonRunner<'a> {
 
     fn shape(&self, server: &BenchServer, pipeline: u64, round: u64) -> RunParameters {
         let cores = self.client_cores();
+        let threads = if self.comparison.is_pinned {
+            cores.len()
+        } else {
+            self.options.client_threads
+        };
         RunParameters {
             address: server.tls_address.unwrap_or(server.address),
             connections: self.connections(),
-            threads: cores.len().max(1),
+            threads: threads.max(1),
             pipeline,
             rate: None,
             warmup: self.options.warmup.unwrap_or(Duration::from_secs_f64(self.set.warmup)),
@@ -382,6 +469,7 @@ impl<'a> ComparisonRunner<'a> {
             tls: self.tls.as_ref().map(|(_, client)| Arc::clone(client)),
             cores,
             server_pid: Some(server.pid()),
+            interruption: self.options.interruption.clone(),
         }
     }
 
@@ -392,17 +480,22 @@ impl<'a> ComparisonRunner<'a> {
             Vec::new()
         }
     }
+
+    fn log_measurement(&self, side: &ComparisonSide, case: &LoadCase, value_size: usize, measurement: &Measurement) {
+        self.progress.log(format_args!(
+            "{}: {} {value_size} B P{}: {:.0} req/s, server {:.2} µs, client {:.2} µs, p99.9 {:.0} µs",
+            side.label,
+            case.load,
+            case.pipeline,
+            measurement.requests_per_s,
+            measurement.server_cpu_us.unwrap_or(f64::NAN),
+            measurement.client_cpu_us,
+            measurement.p999_us,
+        ));
+    }
 }
 
-fn log_measurement(side: &ComparisonSide, case: &LoadCase, value_size: usize, measurement: &Measurement) {
-    log_progress(format_args!(
-        "{}: {} {value_size} B P{}: {:.0} req/s, server {:.2} µs, client {:.2} µs, p99.9 {:.0} µs",
-        side.label,
-        case.load,
-        case.pipeline,
-        measurement.requests_per_s,
-        measurement.server_cpu_us.unwrap_or(f64::NAN),
-        measurement.client_cpu_us,
-        measurement.p999_us,
-    ));
+/// The section of the comparison that runs, which has added it.
+fn last_section(report: &mut Report) -> &mut Section {
+    report.sections.last_mut().expect("a running comparison has a section")
 }

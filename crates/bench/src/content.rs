@@ -8,6 +8,9 @@ mod tests;
 /// The number of decimal digits of a key's number inside its name.
 pub const ID_DIGITS: usize = 12;
 
+/// The length of a key's name in bytes.
+const KEY_BYTES: usize = ID_DIGITS + 4;
+
 /// The number of decimal digits of an element's number.
 pub const NUMBER_DIGITS: usize = 6;
 
@@ -46,6 +49,13 @@ pub fn digits<const WIDTH: usize>(mut number: u64) -> [u8; WIDTH] {
     text
 }
 
+/// Returns the name of the key with number `id`, as the placeholder `{key}` writes it.
+pub fn key_name(id: u64) -> [u8; KEY_BYTES] {
+    let mut name = *b"key:000000000000";
+    name[KEY_BYTES - ID_DIGITS..].copy_from_slice(&digits::<ID_DIGITS>(id));
+    name
+}
+
 /// The values of one size. A value is a slice of a fixed random pool that stays in the CPU's cache. Creating and
 /// comparing values therefore costs little more than a copy.
 #[derive(Debug)]
@@ -76,7 +86,8 @@ impl ValuePool {
         &self.pool[start..start + self.size]
     }
 
-    /// Returns the value of the key with number `id` in another length, at most [`LONGEST_PREFIX`] bytes.
+    /// Returns the value of the key with number `id` in another length: at most [`LONGEST_PREFIX`] bytes, or the size
+    /// of the values if that is more.
     #[inline]
     pub fn prefix(&self, id: u64, length: usize) -> &[u8] {
         let start = start_of_value(id);

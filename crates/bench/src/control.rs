@@ -97,4 +97,20 @@ impl ControlConnection {
             .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         Ok(value.map(|value| value.trim().to_string()))
     }
+
+    /// Returns numbers of INFO, all of one moment, in the order of `fields`.
+    ///
+    /// # Errors
+    /// Fails like [`ControlConnection::call`], or if a field is missing or is not a whole number.
+    pub fn info_numbers<const N: usize>(&mut self, fields: [&str; N]) -> Result<[u64; N]> {
+        let reply = self.call(&["INFO"])?;
+        let mut numbers = [0; N];
+        for (field, number) in fields.into_iter().zip(&mut numbers) {
+            let mut lines = reply.lines();
+            let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+            let parsed = value.and_then(|value| value.trim().parse().ok());
+            *number = parsed.ok_or_else(|| Error::Server(format!("INFO has no number {field}")))?;
+        }
+        Ok(numbers)
+    }
 }

@@ -37,6 +37,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 use crate::error::{Error, ErrorContext, Result};
+use crate::interruption::Interruption;
 use crate::load::Workload;
 use crate::load_stream::LoadStream;
 use crate::reply::ReplyScanner;
@@ -104,6 +105,8 @@ pub struct ThreadPlan<'a> {
     pub window: MeasurementWindow,
     /// Set by a thread that fails, to stop the other threads.
     pub stop: &'a AtomicBool,
+    /// The request to end the run, which stops all threads.
+    pub interruption: &'a Interruption,
 }
 
 /// The counts of a thread.
@@ -300,7 +303,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Runs the load to its end. On failure, it sets the stop flag of the other threads.
+    /// Runs the load to its end, or until it is interrupted. On failure, it sets the stop flag of the other threads.
     ///
     /// # Errors
     /// Fails if a reply is wrong, a connection breaks, or a closed loop gets no replies in time.
@@ -317,7 +320,8 @@ impl<'a> Driver<'a> {
         self.send_first_batches()?;
         loop {
             let now_ns = self.now_ns();
-            if self.is_done(now_ns)? || self.plan.stop.load(Ordering::Relaxed) {
+            let is_stopped = self.plan.stop.load(Ordering::Relaxed) || self.plan.interruption.is_requested();
+            if self.is_done(now_ns)? || is_stopped {
                 return Ok(());
             }
             events.clear();

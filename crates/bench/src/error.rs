@@ -3,6 +3,9 @@
 use std::fmt;
 use std::io;
 
+/// The exit code of a process that SIGINT ended.
+pub const INTERRUPTED_EXIT_CODE: u8 = 130;
+
 /// The reason why a command of `weft-bench` failed.
 #[derive(Debug)]
 pub enum Error {
@@ -19,17 +22,21 @@ pub enum Error {
     WrongReply(String),
     /// A server did not start, stopped responding, or refused a set-up command.
     Server(String),
+    /// A signal has requested the end of the run.
+    Interrupted,
 }
 
 /// A result whose error is [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The exit code of the process: 2 for wrong arguments, 1 for other failures.
+    /// The exit code of the process: 2 for wrong arguments, 130 after an interruption (128 and the number of SIGINT), 1
+    /// for other failures.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Usage(_) => 2,
             Error::System { .. } | Error::WrongReply(_) | Error::Server(_) => 1,
+            Error::Interrupted => INTERRUPTED_EXIT_CODE,
         }
     }
 }
@@ -44,6 +51,7 @@ impl fmt::Display for Error {
             } => write!(formatter, "{doing}: {source}"),
             Error::WrongReply(text) => write!(formatter, "wrong reply: {text}"),
             Error::Server(text) => write!(formatter, "{text}"),
+            Error::Interrupted => write!(formatter, "interrupted"),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Fills the keyspace of a server, and waits until its memory has settled.
 
 use std::net::SocketAddr;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::content::ValuePool;
 use crate::control::ControlConnection;
 use crate::draw::KeyOrder;
 use crate::error::{Error, Result};
+use crate::interruption::Interruption;
 use crate::load::{LoadParameters, Workload};
 use crate::process;
 use crate::run::{self, RunParameters};
@@ -17,8 +17,8 @@ use crate::template::STREAM_ENTRIES;
 /// Resident memory counts as settled when it changes by less than this share between two samples.
 const SETTLED_SHARE: f64 = 0.001;
 
-/// The time between two samples of resident memory.
-const SETTLE_INTERVAL: Duration = Duration::from_millis(2500);
+/// The time between two samples of resident memory, unless a run is so short that it has another one.
+pub const SETTLE_INTERVAL: Duration = Duration::from_millis(2500);
 
 /// The maximum number of samples of resident memory. After that, the last sample is used.
 const MAX_SETTLE_SAMPLES: usize = 6;
@@ -40,6 +40,8 @@ pub struct FillParameters<'a> {
     pub pipeline: u64,
     /// The core of the client; only the first is used.
     pub cores: Vec<usize>,
+    /// The request to end the run before its time.
+    pub interruption: Interruption,
 }
 
 /// Sends the command of `filling` once for each key. Returns the time it took.
@@ -79,6 +81,7 @@ pub fn fill(address: SocketAddr, filling: &FillParameters<'_>) -> Result<Duratio
         tls: None,
         cores: filling.cores.clone(),
         server_pid: None,
+        interruption: filling.interruption.clone(),
     };
     run::send_each_once(&shape, &workload, filling.keys)
 }
@@ -101,14 +104,15 @@ pub fn fill_stream(control: &mut ControlConnection, value_size: usize, connectio
     Ok(())
 }
 
-/// Returns the resident memory of a server in bytes, once background work (rehashing, purging) has ended.
+/// Returns the resident memory of a server in bytes, once background work (rehashing, purging) has ended. It is sampled
+/// every `interval`.
 ///
 /// # Errors
-/// Fails if the process has ended.
-pub fn settled_rss_bytes(pid: u32) -> Result<u64> {
+/// Fails if the process has ended or the run is interrupted.
+pub fn settled_rss_bytes(pid: u32, interval: Duration, interruption: &Interruption) -> Result<u64> {
     let mut last = process::rss_bytes(pid)?;
     for _ in 0..MAX_SETTLE_SAMPLES {
-        thread::sleep(SETTLE_INTERVAL);
+        interruption.sleep_until(Instant::now() + interval)?;
         let now = process::rss_bytes(pid)?;
         let change = now.abs_diff(last) as f64;
         last = now;

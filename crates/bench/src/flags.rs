@@ -116,16 +116,57 @@ impl GivenFlags {
         }
     }
 
+    /// Parses a number of bytes, with a unit as in the parameters of the servers: 64mb are 64 * 1024 * 1024 bytes.
+    ///
+    /// # Errors
+    /// Fails if the value is missing, cannot be read or is less than `least`.
+    pub fn bytes(&self, name: &str, least: u64) -> Result<u64> {
+        let text = self.value(name).unwrap_or_default();
+        let bytes = parse_bytes(text).ok_or_else(|| Error::Usage(format!("{name}: cannot read {text:?}")))?;
+        if bytes >= least {
+            Ok(bytes)
+        } else {
+            Err(Error::Usage(format!("{name} is too small")))
+        }
+    }
+
     /// Parses a list of numbers separated by commas; empty if the flag has no value.
     ///
     /// # Errors
     /// Fails if an item is not a number.
     pub fn numbers(&self, name: &str) -> Result<Vec<usize>> {
+        self.list(name)
+    }
+
+    /// Parses a list of values separated by commas; empty if the flag has no value.
+    ///
+    /// # Errors
+    /// Fails if an item cannot be parsed.
+    pub fn list<T: FromStr>(&self, name: &str) -> Result<Vec<T>> {
         let text = self.value(name).unwrap_or_default();
         let items = text.split(',').filter(|item| !item.is_empty());
         let read = |item: &str| item.parse().map_err(|_| Error::Usage(format!("{name}: {item:?}")));
         items.map(read).collect()
     }
+}
+
+/// Parses a number of bytes with a unit. `kb` is 1024 bytes, `k` is 1000.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let end = text
+        .find(|character: char| !character.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
 /// Returns the help text of a flag table.

@@ -97,6 +97,7 @@ pub const LOADS: &[Load] = &[
     load("lset", "LSET list:{id} {number:50} {item}", "ok", FILL_LISTS),
     load("sismember", "SISMEMBER set:{id} {name:50}", "exactly:1", FILL_SETS),
     load("smembers", "SMEMBERS set:{id}", "names:50", FILL_SETS),
+    load("sadd", "SADD set:{id} {name:50}", "exactly:0", FILL_SETS),
     load("zrange", "ZRANGE zset:{id} 0 -1 WITHSCORES", "scored:50", FILL_SORTED_SETS),
     load("zrank", "ZRANK zset:{id} {name:50}", "number", FILL_SORTED_SETS),
     load("zrank-any", "ZRANK zset:{id} {name:50}", "below:50", FILL_SORTED_SETS),

@@ -1,4 +1,4 @@
-//! Makes the machine's free memory ready for servers that grow.
+//! The machine's memory: its size, and making the free part ready for servers that grow.
 //!
 //! Hosts of virtual machines reclaim memory that their guest does not use (free page reporting, balloons). The first
 //! access to such a page stops the guest's processor until the host has found and cleared a page: measured, 4 to 6 ms
@@ -15,30 +15,44 @@ pub const REMARK: &str = "Before each load, free memory of the machine was writt
 
 /// Writes to free memory, and frees it. At most a quarter of what is available is used.
 pub fn prepare_free_memory() {
-    let available = std::fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| available_bytes(&text));
-    let bytes = available.map_or(0, |available| PREPARED_BYTES.min(available / 4));
+    let bytes = available_bytes().map_or(0, |available| PREPARED_BYTES.min(available / 4));
     let written = vec![1_u8; usize::try_from(bytes).unwrap_or(0)];
     drop(std::hint::black_box(written));
 }
 
-/// Returns the value of `MemAvailable` in the text of `/proc/meminfo`.
-fn available_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+/// Returns the memory that new programs can use without swapping, in bytes, if the system says so.
+pub fn available_bytes() -> Option<u64> {
+    field_bytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+/// Returns the size of the machine's memory in bytes, if the system says so.
+pub fn total_bytes() -> Option<u64> {
+    field_bytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
+}
+
+/// Returns the value of a field in the text of `/proc/meminfo`.
+fn field_bytes(meminfo: &str, field: &str) -> Option<u64> {
+    let value = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::available_bytes;
+    use super::{available_bytes, field_bytes, total_bytes};
 
     #[test]
     fn the_available_memory_is_found_among_the_lines() {
         let text = "MemTotal:       24666512 kB\nMemFree:        21205576 kB\nMemAvailable:   22000000 kB\n";
-        assert_eq!(available_bytes(text), Some(22_000_000 * 1024));
-        assert_eq!(available_bytes("MemTotal: 1 kB\n"), None);
-        assert_eq!(available_bytes("MemAvailable: many kB\n"), None);
+        let available = |text| field_bytes(text, "MemAvailable:");
+        assert_eq!(available(text), Some(22_000_000 * 1024));
+        assert_eq!(field_bytes(text, "MemTotal:"), Some(24_666_512 * 1024));
+        assert_eq!(available("MemTotal: 1 kB\n"), None);
+        assert_eq!(available("MemAvailable: many kB\n"), None);
+    }
+
+    #[test]
+    fn this_machine_has_at_least_the_memory_that_is_available() {
+        assert!(available_bytes() > Some(0) && available_bytes() <= total_bytes());
     }
 }

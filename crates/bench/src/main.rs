@@ -1,7 +1,9 @@
-//! `weft-bench`: the load generator and the comparison tables.
+//! `weft-bench`: the load generator, and the tables and pages of comparisons.
 #![forbid(unsafe_code)]
 
 mod background_load;
+mod batch_connection;
+mod churn;
 mod cli;
 mod compare;
 mod comparison;
@@ -10,20 +12,27 @@ mod control;
 mod draw;
 mod driver;
 mod error;
+mod eviction;
 mod expect;
 mod fill;
 mod flags;
+mod html_report;
+mod interleave;
+mod interruption;
 mod keyspace;
 mod load;
 mod load_stream;
 mod machine_memory;
 mod process;
+mod progress;
 mod replica;
 mod reply;
 mod report;
 mod run;
 mod scripts;
 mod server;
+#[cfg(test)]
+mod server_for_tests;
 mod sets;
 mod subscribers;
 mod template;

@@ -124,6 +124,13 @@ pub fn processor_name() -> String {
         .to_string()
 }
 
+/// Returns the number of the machine's logical CPUs, or 0 if it is unknown.
+pub fn processor_count() -> usize {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let is_processor = |line: &&str| line.split_once(':').is_some_and(|(name, _)| name.trim() == "processor");
+    text.lines().filter(is_processor).count()
+}
+
 /// Returns the release of the kernel, or `unknown`.
 pub fn kernel_release() -> String {
     let path = Path::new("/proc/sys/kernel/osrelease");

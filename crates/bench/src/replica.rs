@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::interruption::Interruption;
 use crate::server::{BenchServer, ServerParameters};
 
 /// The time limit for the first synchronization, and for the replica to catch up after a load.
@@ -22,21 +23,26 @@ impl BenchReplica {
     /// Starts a server that follows `primary`, and waits until it has all of its data.
     ///
     /// # Errors
-    /// Fails if the server does not start, or is not synchronized in time.
-    pub fn start(recipe: &ServerParameters, primary: &BenchServer) -> Result<BenchReplica> {
+    /// Fails if the server does not start, is not synchronized in time, or the run is interrupted.
+    pub fn start(
+        recipe: &ServerParameters,
+        primary: &BenchServer,
+        interruption: &Interruption,
+    ) -> Result<BenchReplica> {
         let server = BenchServer::start(recipe)?;
         let port = primary.address.port().to_string();
         server.control()?.call(&["REPLICAOF", "127.0.0.1", &port])?;
         let replica = BenchReplica { server };
-        replica.wait_until_caught_up(primary)?;
+        replica.wait_until_caught_up(primary, interruption)?;
         Ok(replica)
     }
 
     /// Waits until the replica has executed all writes of `primary`. Returns the time that it took.
     ///
     /// # Errors
-    /// Fails if it takes too long, if the primary had to send all of its data again, or if the number of keys differs.
-    pub fn wait_until_caught_up(&self, primary: &BenchServer) -> Result<Duration> {
+    /// Fails if it takes too long, if the primary had to send all of its data again, if the number of keys differs, or
+    /// if the run is interrupted.
+    pub fn wait_until_caught_up(&self, primary: &BenchServer, interruption: &Interruption) -> Result<Duration> {
         let begin = Instant::now();
         let mut controls = [primary.control()?, self.server.control()?];
         loop {
@@ -52,6 +58,7 @@ impl BenchReplica {
                     "the replica is at {reached:?} of {target:?}, linked: {is_linked}"
                 )));
             }
+            interruption.check()?;
             thread::sleep(POLL_INTERVAL);
         }
         let time = begin.elapsed();

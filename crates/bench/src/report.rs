@@ -1,4 +1,4 @@
-//! Results as Markdown and JSON.
+//! Results, and their tables as Markdown and JSON.
 
 use std::fmt::Write;
 
@@ -53,6 +53,24 @@ pub struct IdleRow {
     pub cpu_ms: f64,
 }
 
+/// A server with a number of workers: one point of the curve that shows how it scales.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerPoint {
+    /// The name of the server.
+    pub server: &'static str,
+    /// The number of its workers.
+    pub workers: usize,
+}
+
+/// A table of formatted cells. The first column names the rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportTable {
+    /// The heads of the columns.
+    pub heads: Vec<String>,
+    /// The cells of each row.
+    pub rows: Vec<Vec<String>>,
+}
+
 /// The results of one comparison.
 #[derive(Debug)]
 pub struct Section {
@@ -70,15 +88,19 @@ pub struct Section {
     pub loads: Vec<LoadRow>,
     /// The memory per key.
     pub memory: Vec<MemoryRow>,
+    /// The server and its number of workers on each side, if the sides differ by them; otherwise empty.
+    pub worker_points: Vec<WorkerPoint>,
 }
 
-/// All results of one `compare`.
+/// All results of one `compare` or `report`.
 #[derive(Debug)]
 pub struct Report {
-    processor: String,
-    kernel: String,
+    /// The name of the CPU.
+    pub processor: String,
+    /// The release of the kernel.
+    pub kernel: String,
     /// The command line of this program.
-    command_line: String,
+    pub command_line: String,
     /// The parameters of the loads.
     settings: Value,
     /// The version of each side.
@@ -106,10 +128,13 @@ const METRICS: &[ReportMetric] = &[
     }),
 ];
 
-const REQUESTS: usize = 0;
-const SERVER_CPU: usize = 1;
+/// The metric of [`LoadRow::median`]: requests per second.
+pub const REQUESTS: usize = 0;
+/// The metric of [`LoadRow::median`]: the CPU time of the server per request, in microseconds.
+pub const SERVER_CPU: usize = 1;
 const SERVER_BUSY: usize = 2;
-const LATENCIES: [usize; 3] = [4, 5, 6];
+/// The metrics of [`LoadRow::median`]: the median, the 99th and the 99.9th percentile of latency, in microseconds.
+pub const LATENCIES: [usize; 3] = [4, 5, 6];
 const SERVER_CPU_PER_DELIVERY: usize = 8;
 
 /// Columns of a table of loads: one per side, and one per ratio.
@@ -165,21 +190,27 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 
 impl LoadRow {
     /// Returns the median of a metric over the rounds of one side.
-    fn median(&self, side: usize, metric: usize) -> Option<f64> {
+    pub fn median(&self, side: usize, metric: usize) -> Option<f64> {
         let rounds = self.sides.get(side)?;
         median(rounds.iter().filter_map(METRICS[metric].1))
     }
 
     /// Returns the median over the rounds of the first side's value divided by that of the side `other`.
-    fn ratio(&self, metric: usize, other: usize) -> Option<f64> {
-        let (first, other) = (self.sides.first()?, self.sides.get(other)?);
+    pub fn ratio(&self, metric: usize, other: usize) -> Option<f64> {
+        self.ratio_between(metric, 0, other)
+    }
+
+    /// Returns the median over the rounds of the value of the side `side` divided by that of the side `other`.
+    pub fn ratio_between(&self, metric: usize, side: usize, other: usize) -> Option<f64> {
+        let (first, other) = (self.sides.get(side)?, self.sides.get(other)?);
         let value = METRICS[metric].1;
         let pairs = first.iter().zip(other);
         let ratios = pairs.filter_map(|(first, other)| Some(value(first)? / value(other)?));
         median(ratios.filter(|ratio| ratio.is_finite()))
     }
 
-    fn name(&self) -> String {
+    /// The name in tables: the load, the size of its values, and the depth of the pipeline.
+    pub fn name(&self) -> String {
         format!("{} {} B P{}", self.load, self.value_size, self.pipeline)
     }
 
@@ -231,6 +262,17 @@ impl LoadRow {
 }
 
 impl MemoryRow {
+    /// The name in tables: the number of items, and the size of their values.
+    pub fn name(&self) -> String {
+        let expiry = if self.ttl { " with expiry" } else { "" };
+        let what = if self.what.is_empty() {
+            "keys".to_string()
+        } else {
+            format!("x {}", self.what)
+        };
+        format!("{} {what}, {} B{expiry}", self.keys, self.value_size)
+    }
+
     /// Returns the first side's value divided by that of the side `other`.
     fn ratio(&self, other: usize) -> Option<f64> {
         Some(self.bytes_per_key.first()? / self.bytes_per_key.get(other)?)
@@ -248,37 +290,45 @@ impl Section {
         }
         text.push('\n');
         if !self.loads.is_empty() {
-            self.loads_markdown(text);
+            write_table(text, &self.loads_table());
+            for note in self.notes() {
+                let _ = writeln!(text, "\n{note}");
+            }
             text.push('\n');
         }
         if !self.memory.is_empty() {
-            self.memory_markdown(text);
+            write_table(text, &self.memory_table());
         }
     }
 
-    fn loads_markdown(&self, text: &mut String) {
+    /// Returns the table of the loads.
+    pub fn loads_table(&self) -> ReportTable {
         let mut heads = vec!["load".to_string()];
         for group in self.column_groups() {
             heads.extend(self.labels.iter().map(|label| format!("{label} {}", group.unit)));
             heads.extend(self.ratio_heads(self.labels.len()));
         }
-        let rows = self.loads.iter().map(|row| self.load_cells(row));
-        write_table(text, &heads, rows);
-        for row in self.loads.iter().filter(|row| !row.notes.is_empty()) {
-            let _ = writeln!(text, "\nIn the rounds of {}: {}.", row.name(), row.notes.join("; "));
-        }
+        let rows = self.loads.iter().map(|row| self.load_cells(row)).collect();
+        ReportTable { heads, rows }
+    }
+
+    /// Returns the notes below the table of the loads.
+    pub fn notes(&self) -> Vec<String> {
+        let rows = self.loads.iter().filter(|row| !row.notes.is_empty());
+        let note = |row: &LoadRow| format!("In the rounds of {}: {}.", row.name(), row.notes.join("; "));
+        let mut notes: Vec<String> = rows.map(note).collect();
         let marked = |row: &LoadRow| {
             let mut sides = 0..self.labels.len();
             sides.any(|side| row.requests_cell(side, self.pinned).ends_with('†'))
         };
         if self.loads.iter().any(marked) {
             let share = SATURATED_CORE_SHARE * 100.0;
-            let _ = writeln!(
-                text,
-                "\n† The server used less than {share:.0}% of its core: requests/s show the limit of the \
+            notes.push(format!(
+                "† The server used less than {share:.0}% of its core: requests/s show the limit of the \
                  client or of other work on the machine, CPU-µs per request the server's cost."
-            );
+            ));
         }
+        notes
     }
 
     /// The groups of columns of the table of loads.
@@ -309,7 +359,8 @@ impl Section {
         cells
     }
 
-    fn memory_markdown(&self, text: &mut String) {
+    /// Returns the table of the memory per key.
+    pub fn memory_table(&self) -> ReportTable {
         let servers = self.memory.iter().map(|row| row.bytes_per_key.len()).max().unwrap_or(0);
         let mut heads = vec!["memory".to_string()];
         heads.extend(
@@ -320,18 +371,13 @@ impl Section {
         );
         heads.extend(self.ratio_heads(servers));
         let rows = self.memory.iter().map(|row| {
-            let expiry = if row.ttl { " with expiry" } else { "" };
-            let what = if row.what.is_empty() {
-                "keys".to_string()
-            } else {
-                format!("x {}", row.what)
-            };
-            let mut cells = vec![format!("{} {what}, {} B{expiry}", row.keys, row.value_size)];
+            let mut cells = vec![row.name()];
             cells.extend(row.bytes_per_key.iter().map(|bytes| format_decimal(Some(*bytes), 1)));
             cells.extend((1..servers).map(|other| format_ratio(row.ratio(other))));
             cells
         });
-        write_table(text, &heads, rows);
+        let rows = rows.collect();
+        ReportTable { heads, rows }
     }
 
     fn json(&self) -> Value {
@@ -372,14 +418,20 @@ impl Report {
         }
     }
 
-    /// Formats the report as Markdown tables.
-    pub fn markdown(&self) -> String {
+    /// Formats the machine, the command line and the versions of the servers as Markdown.
+    pub fn head_markdown(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "{}, Linux {}.", self.processor, self.kernel);
         let _ = writeln!(text, "\nCommand line: `{}`.\n", self.command_line);
         for (label, version) in &self.versions {
             let _ = writeln!(text, "- {label}: {version}.");
         }
+        text
+    }
+
+    /// Formats the report as Markdown tables.
+    pub fn markdown(&self) -> String {
+        let mut text = self.head_markdown();
         let _ = writeln!(
             text,
             "\nNumbers are medians over interleaved rounds; a ratio is the median of the rounds' \
@@ -387,14 +439,16 @@ impl Report {
         );
         self.sections.iter().for_each(|section| section.markdown(&mut text));
         if !self.idle.is_empty() {
-            let heads = ["idle server", "seconds", "CPU ms", "share of a core"].map(String::from);
+            let heads = ["idle server", "seconds", "CPU ms", "share of a core"];
+            let heads = heads.map(String::from).to_vec();
             text.push('\n');
             let rows = self.idle.iter().map(|row| {
                 let share = row.cpu_ms / 10.0 / row.seconds;
                 let numbers = [format!("{:.0}", row.seconds), format!("{:.1}", row.cpu_ms)];
                 [vec![row.label.clone()], numbers.to_vec(), vec![format!("{share:.3}%")]].concat()
             });
-            write_table(&mut text, &heads, rows);
+            let rows = rows.collect();
+            write_table(&mut text, &ReportTable { heads, rows });
         }
         text
     }
@@ -453,24 +507,26 @@ pub fn measurement_json(measured: &Measurement) -> Value {
 }
 
 /// Appends a Markdown table: the first column is left-aligned, numbers are right-aligned.
-fn write_table(text: &mut String, heads: &[String], rows: impl Iterator<Item = Vec<String>>) {
-    let _ = writeln!(text, "| {} |", heads.join(" | "));
-    let _ = writeln!(text, "|---|{}", "---:|".repeat(heads.len() - 1));
-    for cells in rows {
+pub fn write_table(text: &mut String, table: &ReportTable) {
+    let _ = writeln!(text, "| {} |", table.heads.join(" | "));
+    let _ = writeln!(text, "|---|{}", "---:|".repeat(table.heads.len() - 1));
+    for cells in &table.rows {
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
 }
 
-fn format_decimal(value: Option<f64>, digits: usize) -> String {
+/// Formats a number with `digits` decimals, or a dash if there is none.
+pub fn format_decimal(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".into(), |value| format!("{value:.digits$}"))
 }
 
-fn format_ratio(value: Option<f64>) -> String {
+/// Formats a ratio, or a dash if there is none.
+pub fn format_ratio(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{value:.2}x"))
 }
 
-/// Formats a whole number in groups of three digits.
-fn format_thousands(value: Option<f64>) -> String {
+/// Formats a whole number in groups of three digits, or a dash if there is none.
+pub fn format_thousands(value: Option<f64>) -> String {
     let Some(value) = value else {
         return "-".into();
     };

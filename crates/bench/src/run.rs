@@ -12,6 +12,7 @@ use crate::control::ControlConnection;
 use crate::draw::scramble;
 use crate::driver::{Driver, LoadConnection, LoadTally, MeasurementWindow, RequestPace, ThreadPlan};
 use crate::error::{Error, ErrorContext, Result};
+use crate::interruption::Interruption;
 use crate::load::Workload;
 use crate::load_stream::LoadStream;
 use crate::process::{self, CpuSample};
@@ -61,6 +62,8 @@ pub struct RunParameters {
     pub cores: Vec<usize>,
     /// The process id of the server, for reading its CPU time.
     pub server_pid: Option<u32>,
+    /// The request to end the run before its time.
+    pub interruption: Interruption,
 }
 
 /// The measurements of one run.
@@ -114,7 +117,8 @@ fn connect(shape: &RunParameters) -> Result<Vec<LoadStream>> {
 /// Runs `workload` and measures it.
 ///
 /// # Errors
-/// Fails if a reply is wrong, a connection breaks, or the statistics of a process cannot be read.
+/// Fails if a reply is wrong, a connection breaks, the statistics of a process cannot be read, or the run is
+/// interrupted.
 pub fn measure(shape: &RunParameters, workload: &Workload) -> Result<Measurement> {
     let mut streams = connect(shape)?.into_iter();
     let threads = shape.threads.clamp(1, shape.connections);
@@ -160,7 +164,7 @@ pub fn measure(shape: &RunParameters, workload: &Workload) -> Result<Measurement
 /// time it took.
 ///
 /// # Errors
-/// Fails if a reply is wrong or missing, or if a connection breaks.
+/// Fails if a reply is wrong or missing, if a connection breaks, or if the run is interrupted.
 pub fn send_each_once(shape: &RunParameters, workload: &Workload, keys: u64) -> Result<Duration> {
     let streams = connect(shape)?;
     let count = streams.len() as u64;
@@ -207,6 +211,7 @@ fn run_drivers<T>(
                 pace,
                 window,
                 stop: &stop,
+                interruption: &shape.interruption,
             };
             let core = shape.cores.get(number % shape.cores.len().max(1)).copied();
             let handle = thread::Builder::new()
@@ -226,6 +231,7 @@ fn run_drivers<T>(
         for handle in handles {
             total.merge(&handle.join().expect("a client thread does not panic")?);
         }
+        shape.interruption.check()?;
         Ok((total, watched))
     })
 }
@@ -278,7 +284,7 @@ impl WindowSample {
 fn observe_window(window: &MeasurementWindow, shape: &RunParameters) -> Result<ProcessorTime> {
     let sample = |at_ns: u64| {
         let at = window.begin + Duration::from_nanos(at_ns);
-        thread::sleep(at.saturating_duration_since(Instant::now()));
+        shape.interruption.sleep_until(at)?;
         WindowSample::read(shape)
     };
     let before = sample(window.from_ns)?;

@@ -186,13 +186,13 @@ fn remove_directory(folder: &Path) {
     }
 }
 
-/// Starts the process. A child inherits the affinity of the thread that starts it, so all its threads are pinned from
-/// their first instruction.
 /// Returns the arguments of a server with TLS, except for those with its certificate.
 fn tls_arguments(port: &str) -> [&str; 4] {
     ["--tls-port", port, "--tls-auth-clients", "no"]
 }
 
+/// Starts the process. A child inherits the affinity of the thread that starts it, so all its threads are pinned from
+/// their first instruction.
 fn spawn(recipe: &ServerParameters, port: u16, tls_port: Option<u16>, folder: &Path) -> Result<Child> {
     let log = File::create(folder.join("log")).context("creating the server's log")?;
     let log_too = log.try_clone().context("creating the server's log")?;

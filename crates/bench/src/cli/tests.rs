@@ -8,7 +8,15 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn flags_are_unique_and_their_defaults_can_be_read() {
-    for table in [RUN_TABLE, FILL_TABLE, COMPARE_TABLE] {
+    for table in [
+        RUN_TABLE,
+        FILL_TABLE,
+        COMPARE_TABLE,
+        REPORT_TABLE,
+        CHURN_TABLE,
+        EVICTION_TABLE,
+        INTERLEAVE_TABLE,
+    ] {
         let flags: Vec<&Flag> = table.iter().copied().flatten().collect();
         for (position, flag) in flags.iter().enumerate() {
             let twice = flags[..position].iter().any(|other| other.name == flag.name);
@@ -20,12 +28,26 @@ fn flags_are_unique_and_their_defaults_can_be_read() {
     workload(&given).expect("a workload");
     let given = GivenFlags::parse(COMPARE_TABLE, &words("--weft x --set all")).expect("valid");
     let options = compare_options(&given).expect("valid options");
-    assert!(options.sets.len() == sets::SETS.len() - 1 && options.rounds.is_none());
+    assert!(options.sets.len() == sets::SETS.len() - 2 && options.rounds.is_none());
+    assert!(
+        options
+            .sets
+            .iter()
+            .all(|set| !["smoke", "published"].contains(&set.name))
+    );
 }
 
 #[test]
 fn help_names_every_flag_and_set() {
-    for (name, table) in [("run", RUN_TABLE), ("fill", FILL_TABLE), ("compare", COMPARE_TABLE)] {
+    for (name, table) in [
+        ("run", RUN_TABLE),
+        ("fill", FILL_TABLE),
+        ("compare", COMPARE_TABLE),
+        ("report", REPORT_TABLE),
+        ("churn", CHURN_TABLE),
+        ("eviction", EVICTION_TABLE),
+        ("lab", INTERLEAVE_TABLE),
+    ] {
         let text = help_for(name);
         assert!(
             table.iter().copied().flatten().all(|flag| text.contains(flag.name)),
@@ -34,6 +56,120 @@ fn help_names_every_flag_and_set() {
     }
     assert!(sets::SETS.iter().all(|set| help_for("compare").contains(set.name)));
     assert!(LOADS.iter().all(|load| loads_text().contains(load.command)));
+    assert!(sets::PART_NAMES.iter().all(|part| help_for("report").contains(part)));
+    for name in [
+        "run", "fill", "compare", "report", "churn", "eviction", "lab", "keyspace", "loads",
+    ] {
+        assert!(overview_text().contains(&format!("weft-bench {name} ")), "{name}");
+    }
+}
+
+#[test]
+fn a_short_report_has_less_of_everything() {
+    let options = |line: &str| report_options(&GivenFlags::parse(REPORT_TABLE, &words(line)).expect("known flags"));
+    let full = options("--weft x").expect("valid options");
+    let short = options("--weft x --keys 100000 --seconds 0.3 --rounds 1").expect("valid options");
+    let sizes =
+        |options: &ReportOptions| [3_000_000, 1_000_000, 100_000].map(|keys| options.compare.data_size.keys(keys));
+    assert_eq!(sizes(&full), [3_000_000, 1_000_000, 100_000]);
+    assert_eq!(sizes(&short), [100_000, 33_333, 3333]);
+    assert_eq!(
+        options("--weft x --keys 1")
+            .expect("valid")
+            .compare
+            .data_size
+            .keys(100_000),
+        1
+    );
+    let times = |options: &ReportOptions| (options.compare.warmup, options.compare.settle_interval);
+    assert_eq!(times(&full), (Some(Duration::from_millis(300)), fill::SETTLE_INTERVAL));
+    assert_eq!(
+        times(&short),
+        (
+            Some(Duration::from_millis(90)),
+            fill::SETTLE_INTERVAL.mul_f64(0.3 * 0.3)
+        )
+    );
+    assert_eq!((full.compare.rounds, short.compare.rounds), (Some(3), Some(1)));
+    assert_eq!(full.parts.len(), sets::PART_NAMES.len());
+    assert_eq!((full.page, full.figure), (PathBuf::from("report.html"), None));
+    assert!(full.compare.client_threads >= 1);
+}
+
+#[test]
+fn a_report_compares_only_numbers_of_workers_that_it_has() {
+    let options = |line: &str| report_options(&GivenFlags::parse(REPORT_TABLE, &words(line)).expect("known flags"));
+    assert_eq!(
+        options("--weft x --workers 1,4").expect("valid").compare.workers,
+        [1, 4]
+    );
+    for line in [
+        "",
+        "--weft x --workers 1,3",
+        "--weft x --parts nothing",
+        "--weft x --rounds 0",
+    ] {
+        assert!(matches!(options(line), Err(Error::Usage(_))), "{line:?} was accepted");
+    }
+    assert_eq!(compared_workers(0), [1, 2]);
+    assert_eq!(compared_workers(2), [1, 2]);
+    assert_eq!(compared_workers(6), [1, 2, 4]);
+    assert_eq!(compared_workers(64), [1, 2, 4, 8, 16]);
+}
+
+#[test]
+fn churn_has_an_hour_and_a_gigabyte_unless_it_is_told_otherwise() {
+    let options = |line: &str| churn_options(&GivenFlags::parse(CHURN_TABLE, &words(line)).expect("known flags"));
+    let full = options("--weft x").expect("valid options");
+    assert_eq!((full.max_memory, full.duration), (1 << 30, Duration::from_secs(3600)));
+    assert_eq!((full.flush_interval, full.keys), (Some(Duration::from_secs(600)), None));
+    assert_eq!((full.settle, full.compare.connections), (Duration::from_secs(60), 50));
+    let short = options("--weft x --maxmemory 64mb --seconds 5 --flush-every 0 --keys 1000").expect("valid options");
+    assert_eq!((short.max_memory, short.flush_interval), (64 << 20, None));
+    assert_eq!(short.keys, Some(1000));
+    for line in [
+        "",
+        "--weft x --maxmemory 1kb",
+        "--weft x --pipeline 1",
+        "--weft x --maxmemory much",
+    ] {
+        assert!(matches!(options(line), Err(Error::Usage(_))), "{line:?} was accepted");
+    }
+}
+
+#[test]
+fn evictions_are_measured_with_known_policies_only() {
+    let options = |line: &str| eviction_options(&GivenFlags::parse(EVICTION_TABLE, &words(line)).expect("known flags"));
+    let full = options("--weft x").expect("valid options");
+    assert_eq!(full.policies, ["allkeys-lru", "allkeys-lfu"]);
+    assert_eq!(full.exponents, [0.7, 0.9, 1.0]);
+    assert_eq!((full.fit, full.samples, full.rounds), (200_000, 5, 3));
+    for line in [
+        "",
+        "--weft x --policies noeviction",
+        "--weft x --exponents 0",
+        "--weft x --exponents many",
+        "--weft x --fit 0",
+        "--weft x --rate 0",
+    ] {
+        assert!(matches!(options(line), Err(Error::Usage(_))), "{line:?} was accepted");
+    }
+}
+
+#[test]
+fn an_experiment_runs_with_few_nodes() {
+    run(&words("lab interleave --lists 4 --nodes 100 --rounds 1")).expect("equal checksums");
+    for line in [
+        "lab",
+        "lab nothing",
+        "lab interleave --nodes 0",
+        "lab interleave --nodes 4000000000",
+    ] {
+        assert!(
+            matches!(run(&words(line)), Err(Error::Usage(_))),
+            "{line:?} was accepted"
+        );
+    }
 }
 
 #[test]

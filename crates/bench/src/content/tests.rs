@@ -18,6 +18,12 @@ fn digits_are_padded_with_zeros() {
 }
 
 #[test]
+fn keys_have_the_names_of_templates() {
+    assert_eq!(&key_name(0), b"key:000000000000");
+    assert_eq!(&key_name(1_234_567), b"key:000001234567");
+}
+
+#[test]
 fn a_value_depends_on_its_key_only() {
     for size in [0, 1, 8, 64, 512, 4096, 100_000] {
         let values = ValuePool::new(size);

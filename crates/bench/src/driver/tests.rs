@@ -73,6 +73,7 @@ fn drive(
         pace,
         window,
         stop: &stop,
+        interruption: &Interruption::default(),
     };
     let outcome = Driver::new(plan, connections).expect("a driver").run();
     assert_eq!(stop.load(Ordering::Relaxed), outcome.is_err());

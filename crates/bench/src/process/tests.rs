@@ -59,6 +59,12 @@ fn memory_that_is_touched_is_resident() {
 }
 
 #[test]
+fn the_machine_has_at_least_the_allowed_cores() {
+    let allowed = allowed_cores().expect("an affinity").len();
+    assert!(processor_count() >= allowed, "{} of {allowed}", processor_count());
+}
+
+#[test]
 fn pinning_narrows_the_allowed_cores() {
     let allowed = allowed_cores().expect("an affinity");
     let last = *allowed.last().expect("at least one core");

@@ -62,6 +62,7 @@ fn report() -> Report {
         pinned: true,
         loads,
         memory,
+        worker_points: Vec::new(),
     });
     report.idle.push(IdleRow {
         label: "64 threads".into(),

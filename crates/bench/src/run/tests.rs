@@ -1,33 +1,14 @@
 //! Tests of whole runs against a small server inside the test.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::draw::KeyOrder;
 use crate::load::{FILL_STRINGS, LoadParameters};
+use crate::server_for_tests;
 
 type Store = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
-
-/// Reads one request; `None` at the end of the connection.
-fn read_request(reader: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
-    let mut line = String::new();
-    reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
-    let count: usize = line.trim_end().strip_prefix('*')?.parse().ok()?;
-    let mut words = Vec::new();
-    for _ in 0..count {
-        line.clear();
-        reader.read_line(&mut line).ok()?;
-        let length: usize = line.trim_end().strip_prefix('$')?.parse().ok()?;
-        let mut word = vec![0; length + 2];
-        reader.read_exact(&mut word).ok()?;
-        word.truncate(length);
-        words.push(word);
-    }
-    Some(words)
-}
 
 fn reply_to(request: &[Vec<u8>], store: &Store) -> Vec<u8> {
     let mut store = store.lock().expect("no other holder panics");
@@ -49,25 +30,9 @@ fn reply_to(request: &[Vec<u8>], store: &Store) -> Vec<u8> {
     }
 }
 
-/// Starts a server with GET, SET and MGET that serves any number of connections, with a thread for each.
+/// Starts a server with GET, SET and MGET.
 fn serve(store: Store) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("an address");
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.expect("the client connects");
-            let store = Arc::clone(&store);
-            thread::spawn(move || {
-                let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
-                while let Some(request) = read_request(&mut reader) {
-                    if stream.write_all(&reply_to(&request, &store)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    address
+    server_for_tests::serve(move |request| reply_to(request, &store))
 }
 
 fn shape(address: SocketAddr) -> RunParameters {
@@ -87,6 +52,7 @@ fn shape(address: SocketAddr) -> RunParameters {
         tls: None,
         cores: Vec::new(),
         server_pid: Some(std::process::id()),
+        interruption: Interruption::default(),
     }
 }
 
@@ -179,6 +145,26 @@ fn one_changed_byte_in_a_stored_value_fails_the_run() {
         .for_each(|value| value[39] ^= 1);
     let workload = Workload::from_name("get", &subject(KeyOrder::Uniform { keys: 10 })).expect("get");
     assert!(matches!(measure(&shape(address), &workload), Err(Error::WrongReply(_))));
+}
+
+#[test]
+fn an_interruption_ends_a_run_before_its_window() {
+    let (address, _) = filled_server(200);
+    let workload = Workload::from_name("get", &subject(KeyOrder::Uniform { keys: 200 })).expect("get");
+    let shape = RunParameters {
+        window: Duration::from_secs(3600),
+        ..shape(address)
+    };
+    let outcome = thread::scope(|scope| {
+        let run = scope.spawn(|| measure(&shape, &workload));
+        thread::sleep(Duration::from_millis(30));
+        shape.interruption.request();
+        run.join().expect("no panic")
+    });
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+    let fill = Workload::from_command(FILL_STRINGS, "ok", &subject(KeyOrder::Sequential)).expect("valid");
+    let outcome = send_each_once(&shape, &fill, 200);
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
 }
 
 #[test]

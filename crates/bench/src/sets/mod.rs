@@ -3,12 +3,15 @@
 mod clients;
 mod collections;
 mod computing;
+mod published;
 mod strings;
 mod writes;
 
 use crate::background_load::BackgroundLoad;
 use crate::error::{Error, Result};
 use crate::load::FILL_STRINGS;
+
+pub use published::{PART_NAMES, PUBLISHED, parts_by_name};
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +22,9 @@ const FULL_KEYS: u64 = 3_000_000;
 /// The number of elements of a big collection.
 const BIG_ELEMENTS: u64 = 1_000_000;
 
+/// The sets that `all` leaves out: one only shows that all loads work, the other one repeats loads of further sets.
+const NOT_IN_ALL: [&str; 2] = ["smoke", "published"];
+
 const BIG_HASH: &str = "HSET hash field:{id} {value}";
 
 /// The binary that a side runs.
@@ -28,6 +34,16 @@ pub enum Program {
     Weft,
     /// The server it is compared with.
     Valkey,
+}
+
+impl Program {
+    /// The name of the server.
+    pub fn name(self) -> &'static str {
+        match self {
+            Program::Weft => "Weft",
+            Program::Valkey => "Valkey",
+        }
+    }
 }
 
 /// One side of a comparison.
@@ -43,6 +59,9 @@ pub struct ComparisonSide {
     pub environment: &'static [(&'static str, &'static str)],
     /// A command sent before each of its loads; empty for none.
     pub before_load: &'static str,
+    /// The number of workers, if the sides of the comparison differ by it; otherwise 0. Numbers that the command line
+    /// does not ask for are left out.
+    pub workers: usize,
 }
 
 /// A load on a filled keyspace.
@@ -135,13 +154,15 @@ pub struct LoadSet {
     pub idle: &'static [IdleMeasurement],
 }
 
-const fn side(label: &'static str, program: Program, arguments: &'static str) -> ComparisonSide {
+/// Creates a side without further settings.
+pub const fn side(label: &'static str, program: Program, arguments: &'static str) -> ComparisonSide {
     ComparisonSide {
         label,
         program,
         arguments,
         environment: &[],
         before_load: "",
+        workers: 0,
     }
 }
 
@@ -287,15 +308,16 @@ pub const SETS: &[LoadSet] = &[
     clients::BLOCKED,
     strings::PREFETCH,
     strings::THREADS,
+    PUBLISHED,
 ];
 
-/// Finds sets by name: one, several separated by commas, or `all` (every set but `smoke`).
+/// Finds sets by name: one, several separated by commas, or `all` (every set but `smoke` and `published`).
 ///
 /// # Errors
 /// Fails if a name is unknown.
 pub fn sets_by_name(text: &str) -> Result<Vec<&'static LoadSet>> {
     if text == "all" {
-        return Ok(SETS.iter().filter(|set| set.name != "smoke").collect());
+        return Ok(SETS.iter().filter(|set| !NOT_IN_ALL.contains(&set.name)).collect());
     }
     let find = |name: &str| {
         let found = SETS.iter().find(|set| set.name == name);

@@ -17,6 +17,47 @@ fn sets_are_found_by_unique_names() {
 }
 
 #[test]
+fn parts_of_the_published_loads_are_found_by_unique_names() {
+    assert_eq!(PART_NAMES.len(), PUBLISHED.comparisons.len());
+    assert_eq!(
+        parts_by_name("all").expect("all parts").len(),
+        PUBLISHED.comparisons.len()
+    );
+    let parts = parts_by_name("replica,strings").expect("two parts");
+    assert!(parts[0].has_replicas && parts[1].title.starts_with("Strings"));
+    assert!(parts_by_name("nothing").is_err());
+    for (name, comparison) in PART_NAMES.iter().zip(PUBLISHED.comparisons) {
+        let title = comparison.title.to_lowercase();
+        assert!(title.contains(name), "{name} is not in the title {title:?}");
+    }
+}
+
+#[test]
+fn published_loads_have_three_depths_of_the_pipeline_and_curves_of_both_servers() {
+    for comparison in &PUBLISHED.comparisons[..3] {
+        for dataset in comparison.datasets {
+            for pipeline in [1, 16, 64] {
+                let cases = dataset.cases.iter().filter(|case| case.pipeline == pipeline);
+                let mixed = |load: &str| load == "mixed" || load.contains(":20");
+                let (mixtures, reads): (Vec<&LoadCase>, Vec<&LoadCase>) = cases.partition(|case| mixed(case.load));
+                assert_eq!((mixtures.len(), reads.len()), (1, 1), "{}", comparison.title);
+            }
+        }
+    }
+    let workers = |program| {
+        let sides = PUBLISHED.comparisons[5].sides.iter();
+        let numbers = sides.filter(|side| side.program == program).map(|side| side.workers);
+        numbers.collect::<Vec<usize>>()
+    };
+    assert_eq!(workers(Program::Weft), [1, 2, 4, 8, 16]);
+    assert_eq!(workers(Program::Weft), workers(Program::Valkey));
+    for side in PUBLISHED.comparisons[5].sides {
+        let threads = format!("--io-threads {}", side.workers);
+        assert!(side.arguments.split(" --io-threads-always").next() == Some(threads.as_str()));
+    }
+}
+
+#[test]
 fn labels_of_a_comparison_differ() {
     for comparison in comparisons() {
         for (position, side) in comparison.sides.iter().enumerate() {
