@@ -43,6 +43,8 @@ if [ "$(id -u)" = 0 ]; then
             || echo "docker-entrypoint.sh: not everything in $PWD belongs to weft" >&2
     fi
     exec setpriv --reuid=weft --regid=weft --init-groups --inh-caps=-all -- "$0" "$@"
+elif [ ! -w . ]; then
+    echo "docker-entrypoint.sh: warning: directory $PWD is not writable for user $(id -u), so no data file can be written" >&2
 fi
 
 # Data files are readable for their owner only, unless a umask was chosen.

@@ -2,183 +2,37 @@
 
     python3 tests/packaging/check.py [--server PATH] [--only TEXT]
 
-Each check is a function below; one whose tools are missing is skipped, and named. The last line counts the results.
+Each check is a function below. Small tools that are missing are unpacked from Debian's packages, see place.py; a check
+whose tools are not to be had is skipped, and named. The last line counts the results.
 """
 
 import argparse
-import contextlib
+import hashlib
 import os
 import re
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PACKAGING = os.path.join(ROOT, "packaging")
+import debian
+from place import (
+    PACKAGING, PATIENCE_S, ROOT, Place, Skipped, call, client_program, config_values, free_port, is_answering, output_of, read,
+    run, tool, wait_until,
+)
+
 DOCKER = os.path.join(PACKAGING, "docker")
-# Ends only a hang.
-PATIENCE_S = 120
+RELEASE = os.path.join(ROOT, "target/release/weft-server")
 # The exposure that `systemd-analyze security` may find at most.
 EXPOSURE = 2.5
 
 SHELL_SCRIPTS = [
     "docker/docker-entrypoint.sh", "docker/weft-healthcheck", "docker/weft-cluster",
-    "debian/prepare", "debian/postinst", "debian/prerm", "debian/postrm",
+    "debian/prepare", "debian/postinst", "debian/prerm", "debian/postrm", "release", "split-debug",
 ]
-
-
-class Skipped(Exception):
-    """The check needs something that this machine does not have."""
-
-
-def read(*parts):
-    with open(os.path.join(*parts), encoding="utf-8") as file:
-        return file.read()
-
-
-def tool(*names):
-    """Returns the first of the programs that is installed."""
-    for name in names:
-        if path := shutil.which(name):
-            return path
-    raise Skipped(f"there is no {' or '.join(names)}")
-
-
-def client_program(place):
-    """Returns a client, which is also found in the packages that `cargo xtask clients` has unpacked."""
-    unpacked = os.path.join(ROOT, "target/tools/redis")
-    program = os.path.join(unpacked, "usr/bin/redis-cli")
-    with contextlib.suppress(Skipped):
-        return tool("valkey-cli", "redis-cli")
-    if not os.path.exists(program):
-        raise Skipped("there is no valkey-cli or redis-cli")
-    libraries = os.path.join(unpacked, f"usr/lib/{os.uname().machine}-linux-gnu")
-    return place.program("cli", f'LD_LIBRARY_PATH={libraries} exec {program} "$@"')
-
-
-def run(*command, environment=None, folder=None, **options):
-    """Runs a program. Returns it with its output as text."""
-    variables = {**os.environ, "LC_ALL": "C", **(environment or {})}
-    return subprocess.run(
-        command, env=variables, cwd=folder, encoding="utf-8", errors="replace", capture_output=True, timeout=PATIENCE_S, check=False,
-        stdin=subprocess.DEVNULL, **options,
-    )
-
-
-def output_of(*command, **options):
-    done = run(*command, **options)
-    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
-    return done.stdout
-
-
-def wait_until(condition, what):
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, f"not within {PATIENCE_S} s: {what}"
-        time.sleep(0.05)
-
-
-class Place:
-    """A directory of one check, with the processes that it has started."""
-
-    def __init__(self, path, server):
-        self.path, self.server, self.processes = path, server, []
-
-    def file(self, name, text=None):
-        path = os.path.join(self.path, name)
-        if text is not None:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-        return path
-
-    def folder(self, name):
-        path = os.path.join(self.path, name)
-        os.makedirs(path, exist_ok=True)
-        return path
-
-    def program(self, name, script):
-        """Writes a program into the directory `bin`."""
-        path = os.path.join(self.folder("bin"), name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(f"#!/bin/sh\n{script}\n")
-        os.chmod(path, 0o755)
-        return path
-
-    def start(self, *command, environment=None, folder=None):
-        log = open(self.file(f"log-{len(self.processes)}"), "w", encoding="utf-8")
-        with log:
-            process = subprocess.Popen(
-                command, env={**os.environ, **(environment or {})}, cwd=folder or self.path, stdout=log, stderr=log,
-                stdin=subprocess.DEVNULL,
-            )
-        self.processes.append(process)
-        return process
-
-    def stop(self, process):
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        return process.returncode
-
-    def close(self):
-        for process in self.processes:
-            self.stop(process)
-
-
-def free_port():
-    """Returns a port below the one of the cluster bus that is free at the moment."""
-    while True:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = listener.getsockname()[1]
-        if port < 55000:
-            return port
-        # Ports of outgoing connections may all be above.
-        port = 20000 + (port * 7919) % 12000
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
-
-
-def call(address, *words):
-    """Sends one command to a path or a (host, port). Returns the first line of the reply."""
-    kind = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
-    with socket.socket(kind) as connection:
-        connection.settimeout(PATIENCE_S)
-        connection.connect(address)
-        connection.sendall((" ".join(words) + "\r\n").encode())
-        return connection.makefile("rb").readline().decode().strip()
-
-
-def config_values(address, names):
-    """Returns the parameters of these exact names."""
-    with socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET) as connection:
-        connection.settimeout(PATIENCE_S)
-        connection.connect(address)
-        connection.sendall(f"CONFIG GET {' '.join(names)}\r\n".encode())
-        reply = connection.makefile("rb")
-        count = int(reply.readline()[1:])
-        items = []
-        for _ in range(count):
-            size = int(reply.readline()[1:])
-            items.append(reply.read(size + 2)[:-2].decode())
-    return dict(zip(items[::2], items[1::2]))
-
-
-def is_answering(address):
-    try:
-        return call(address, "PING") == "+PONG"
-    except OSError:
-        return False
 
 
 # ---- Scripts -----------------------------------------------------------------------------------
@@ -193,6 +47,90 @@ def scripts_are_posix(place):
 
 def scripts_have_no_warnings(place):
     output_of(tool("shellcheck"), *(os.path.join(PACKAGING, name) for name in SHELL_SCRIPTS))
+
+
+# ---- The programs ------------------------------------------------------------------------------
+
+# The limits of an idle server.
+MAX_RESIDENT_KB = 12 * 1024
+MAX_START_S = 0.05
+
+
+def is_release(place):
+    return "release" in place.server.split("/")
+
+
+def crash_report(place, server, name):
+    """Crashes a server. Returns its log."""
+    socket_path = place.file(f"{name}.sock")
+    log = place.file(f"{name}.log")
+    process = place.start(
+        server, "--port", "0", "--unixsocket", socket_path, "--enable-debug-command", "yes", "--save", "", "--logfile", log,
+    )
+    wait_until(lambda: os.path.exists(socket_path) and is_answering(socket_path), "the server answers")
+    try:
+        call(socket_path, "DEBUG", "SEGFAULT")
+    except OSError:
+        pass
+    assert process.wait(PATIENCE_S) == -signal.SIGSEGV
+    return read(log)
+
+
+def debug_information_is_in_a_file_of_its_own(place):
+    objdump = tool("objdump")
+    tool("objcopy")
+    if ".debug_line" not in output_of(objdump, "--section-headers", place.server):
+        raise Skipped("the program has no debug information")
+    folder = place.folder("split")
+    output_of(os.path.join(PACKAGING, "split-debug"), place.server, folder)
+    program = os.path.join(folder, "weft-server")
+    sections = output_of(objdump, "--section-headers", program)
+    assert ".debug_line" not in sections and ".gnu_debuglink" in sections, sections
+    assert os.path.getsize(program) < os.path.getsize(place.server) / 2
+    # Files and lines come from the other file, names of functions from the program itself.
+    report = crash_report(place, program, "whole")
+    assert "weft_server::commands::server::debug" in report and "/server/src/commands/server/debug.rs:" in report, report
+    os.remove(program + ".debug")
+    report = crash_report(place, program, "without")
+    assert "weft_server::commands::server::debug" in report and "debug.rs:" not in report, report
+
+
+def server_is_small_and_starts_quickly(place):
+    if not is_release(place):
+        raise Skipped("the program is no release build")
+    if "[always]" in read("/sys/kernel/mm/transparent_hugepage/enabled"):
+        raise Skipped("this machine gives huge pages to every process")
+    # Each worker has a stack and a few buffers.
+    arguments = ["--save", "", "--io-threads", str(min(os.cpu_count() or 1, 4))]
+    times, resident = [], []
+    # What else the machine does makes some starts slower, none faster.
+    while len(times) < 3 or (min(times) > MAX_START_S and len(times) < 20):
+        address = ("127.0.0.1", free_port())
+        begin = time.monotonic()
+        server = place.start(place.server, "--port", str(address[1]), "--bind", address[0], *arguments)
+        while not is_answering(address):
+            assert server.poll() is None and time.monotonic() < begin + PATIENCE_S, "the server answers"
+            time.sleep(0.0005)
+        times.append(time.monotonic() - begin)
+        time.sleep(0.2)
+        status = read(f"/proc/{server.pid}/status")
+        resident.append(int(re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE).group(1)))
+        place.stop(server)
+    print(f"  start {min(times) * 1000:.1f} ms, resident {min(resident)} kB")
+    assert min(times) <= MAX_START_S, times
+    assert min(resident) <= MAX_RESIDENT_KB, resident
+
+
+def portable_server_needs_only_old_libraries(place):
+    program = os.path.join(ROOT, "target/packaging/portable/weft-server")
+    if not os.path.exists(program):
+        raise Skipped("packaging/release --portable was not run")
+    symbols = output_of(tool("objdump"), "--dynamic-syms", program)
+    versions = {tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([0-9.]+)", symbols)}
+    assert versions and max(versions) <= (2, 28), max(versions)
+    path = place.file("socket")
+    place.start(program, "--port", "0", "--unixsocket", path)
+    wait_until(lambda: os.path.exists(path) and is_answering(path), "the server answers")
 
 
 # ---- The image ---------------------------------------------------------------------------------
@@ -280,6 +218,55 @@ def entry_point_drops_privileges(place):
     ], lines
 
 
+def entry_point_warns_if_no_data_can_be_written(place):
+    place.program("weft-server", "echo started")
+    data = place.folder("data")
+    os.chmod(data, 0o555)
+    os.chmod(place.path, 0o755)
+    # Root may write anywhere.
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    if user:
+        tool("setpriv")
+    # The scripts of the repository may be in a directory that only its owner may enter.
+    script = place.file("entry", read(DOCKER, "docker-entrypoint.sh"))
+    environment = {"PATH": f"{place.folder('bin')}:{os.environ['PATH']}"}
+    done = run(*user, "sh", script, environment=environment, folder=data)
+    assert done.returncode == 0 and done.stdout == "started\n", done
+    assert f"warning: directory {data} is not writable for user" in done.stderr, done
+    os.chmod(data, 0o777)
+    assert not run(*user, "sh", script, environment=environment, folder=data).stderr
+
+
+def charts_of_valkey_find_what_they_need(place):
+    """The chart `valkey` of valkey-io/valkey-helm starts `valkey-server` with a file that its init container writes."""
+    os.symlink(place.server, os.path.join(place.folder("bin"), "valkey-server"))
+    data = place.folder("data")
+    users = place.file("users.acl", f"user default on #{hashlib.sha256(b'secret').hexdigest()} ~* &* +@all\n")
+    os.chmod(users, 0o400)
+    port = free_port()
+    # As the init container writes it, with the values `auth` and `replica` enabled, and another port.
+    os.makedirs(os.path.join(data, "conf"))
+    configuration = place.file("data/conf/valkey.conf", (
+        f"port {port}\nprotected-mode no\nbind * -::*\ndir {data}\naclfile {users}\n\n"
+        "# Replication announce configuration\nreplica-announce-ip valkey-0.valkey-headless.default.svc.cluster.local\n"
+        f"replica-announce-port {port}\n\n# Diskless replication\nrepl-diskless-sync yes\nrepl-diskless-sync-delay 5\n"
+        "primaryuser default\nprimaryauth \"secret\"\n"
+    ))
+    server = place.start(os.path.join(place.path, "bin/valkey-server"), configuration)
+    address = ("127.0.0.1", port)
+
+    def answer():
+        try:
+            return call(address, "PING")
+        except OSError:
+            return ""
+
+    wait_until(lambda: answer() or server.poll() is not None, "the server answers")
+    assert answer() == "-NOAUTH Authentication required.", read(place.path, "log-0")
+    assert call(address, "HELLO", "3", "AUTH", "default", "secret").startswith("%")
+    assert place.stop(server) == 0
+
+
 def entry_point_keeps_a_chosen_umask(place):
     assert entry_point(place, umask="0027") == [f"weft-server {DEFAULTS} umask 0027"]
 
@@ -346,6 +333,11 @@ def dockerfile_names_files_that_exist(place):
     # What the build includes into the program is part of the context.
     for word in ("HEALTHCHECK", "STOPSIGNAL SIGTERM", "EXPOSE 6379", "VOLUME /data", "WORKDIR /data"):
         assert word in text, word
+
+
+def dockerfile_has_no_warnings(place):
+    # Versions of Debian's packages are those of the base image.
+    output_of(tool("hadolint"), "--ignore", "DL3008", os.path.join(DOCKER, "Dockerfile"))
 
 
 def compose_file_is_valid(place):
@@ -533,7 +525,7 @@ def debian_assets_exist(place):
 def debian_package_contains_everything(place):
     tool("cargo-deb")
     dpkg = tool("dpkg-deb")
-    if place.server != os.path.join(ROOT, "target/release/weft-server"):
+    if place.server != RELEASE:
         raise Skipped("the package contains target/release/weft-server only")
     output_of(os.path.join(PACKAGING, "debian/prepare"), folder=ROOT)
     output_of("cargo", "deb", "--no-build", "--package", "weft-server", "--output", place.file("weft.deb"), folder=ROOT)
@@ -546,6 +538,7 @@ def debian_package_contains_everything(place):
         "./usr/lib/systemd/system/weft.service": "-rw-r--r--",
         "./usr/lib/systemd/system/weft@.service": "-rw-r--r--",
         "./usr/share/man/man1/weft-server.1.gz": "-rw-r--r--",
+        "./usr/share/man/man5/weft.conf.5.gz": "-rw-r--r--",
         "./usr/share/doc/weft-server/copyright": "-rw-r--r--",
     }
     assert {name: modes.get(name) for name in expected} == expected, listed
@@ -556,6 +549,11 @@ def debian_package_contains_everything(place):
         assert read(control, name) == read(PACKAGING, "debian", name), name
     output_of(dpkg, "--extract", place.file("weft.deb"), place.folder("root"))
     output_of(os.path.join(place.path, "root/usr/bin/weft-server"), "--version")
+
+
+def debian_package_lives_and_dies(place):
+    """dpkg installs, upgrades, removes and purges the package."""
+    debian.check(place)
 
 
 def log_rotation_is_valid(place):
@@ -576,6 +574,8 @@ def log_rotation_is_valid(place):
 
 MANUAL = os.path.join(PACKAGING, "man/weft-server.1")
 TOP_MANUAL = os.path.join(PACKAGING, "man/weft-top.1")
+# Its contents are compared with the table of parameters by a test of weft-config, which writes it.
+FILE_MANUAL = os.path.join(PACKAGING, "man/weft.conf.5")
 
 
 def options_of_program(place):
@@ -610,7 +610,7 @@ def top_manual_and_program_have_the_same_options(place):
 
 
 def manual_is_formatted_without_warnings(place):
-    for manual in (MANUAL, TOP_MANUAL):
+    for manual in (MANUAL, TOP_MANUAL, FILE_MANUAL):
         done = run(tool("groff"), "-man", "-ww", "-Tutf8", "-z", manual)
         assert done.returncode == 0 and not done.stderr, done.stderr
 
@@ -649,10 +649,11 @@ def zsh_completes_all_options(place):
         f"PREFIX=$1 words=({place.server})\n"
         f"complete_it() {{ source {PACKAGING}/completions/_weft-server }}; complete_it"
     )
-    lines = output_of(tool("zsh"), "-f", "-c", script, "zsh", "--").splitlines()
+    zsh = tool("zsh")
+    lines = output_of(zsh, "-f", "-c", script, "zsh", "--").splitlines()
     found = {line.split(":", 1)[0] for line in lines if line.split(":", 1)[1]}
     assert len(lines) == len(found) and found == expected_completions(place), lines
-    assert output_of("zsh", "-f", "-c", script, "zsh", "we") == "files\n"
+    assert output_of(zsh, "-f", "-c", script, "zsh", "we") == "files\n"
 
 
 def fish_completes_all_options(place):
@@ -666,13 +667,15 @@ def fish_completes_all_options(place):
 
 CHECKS = [
     scripts_are_posix, scripts_have_no_warnings,
+    debug_information_is_in_a_file_of_its_own, server_is_small_and_starts_quickly, portable_server_needs_only_old_libraries,
     entry_point_starts_the_server, entry_point_runs_other_programs, entry_point_drops_privileges,
-    entry_point_keeps_a_chosen_umask, entry_point_and_health_check_with_a_server, health_check_judges_answers,
-    dockerfile_names_files_that_exist, compose_file_is_valid,
+    entry_point_keeps_a_chosen_umask, entry_point_warns_if_no_data_can_be_written, charts_of_valkey_find_what_they_need,
+    entry_point_and_health_check_with_a_server, health_check_judges_answers,
+    dockerfile_names_files_that_exist, dockerfile_has_no_warnings, compose_file_is_valid,
     manifest_is_consistent, manifest_configuration_is_valid, manifest_is_yaml,
     cluster_is_formed_and_survives_new_addresses,
     units_are_valid, units_are_hardened, units_have_the_same_rules, service_reports_that_it_is_ready,
-    debian_configuration_is_valid, debian_assets_exist, debian_package_contains_everything,
+    debian_configuration_is_valid, debian_assets_exist, debian_package_contains_everything, debian_package_lives_and_dies,
     log_rotation_is_valid,
     manual_and_program_have_the_same_options, top_manual_and_program_have_the_same_options, manual_is_formatted_without_warnings, server_knows_all_parameters,
     bash_completes_all_options, zsh_completes_all_options, fish_completes_all_options,
@@ -681,7 +684,7 @@ CHECKS = [
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--server", default=os.path.join(ROOT, "target/release/weft-server"))
+    parser.add_argument("--server", default=RELEASE)
     parser.add_argument("--only", default="", help="runs the checks whose names contain this")
     options = parser.parse_args()
     server = os.path.abspath(options.server)

@@ -2,21 +2,21 @@
 //!
 //! The options of the command line are lines too. They follow the file and standard input, so the last line about a
 //! parameter wins. `save` lines accumulate, and `client-output-buffer-limit` changes only the classes it names.
-//! `user` and `rename-command` lines are collected for the modules that process them. `loadmodule` loads nothing.
+//! `user` and `rename-command` lines are collected for the modules that process them. `loadmodule` is an error.
 
-use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, eaccess};
 
-use super::COMPATIBLE_VERSION;
+use super::advice;
 use super::command_line::CommandLine;
 use super::directory::change_directory;
 use super::glob;
 use super::lines::split_arguments;
 use super::parameters::{self, NamedParameter, ParameterFlags, ParameterId, ParameterKind, SpecialKind, id};
+use super::start_error::{ConfigDirective, LineSource, SourceLine, StartError};
 use super::value::ParameterValue;
 use super::value_error::ValueError;
 use super::values::{Config, ConfigOrigin};
@@ -26,63 +26,6 @@ use weft_base::files::error_text;
 const INCLUDE_DEPTH_MAX: usize = 64;
 
 const BAD_DIRECTIVE: &str = "Bad directive or wrong number of arguments";
-
-/// A line of the configuration file that sets no parameter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigDirective {
-    /// The arguments after the name of the directive.
-    pub arguments: Vec<Vec<u8>>,
-    place: SourceLine,
-}
-
-impl ConfigDirective {
-    /// Returns the error that stops the start because of this line.
-    pub fn error(&self, reason: impl Into<String>) -> StartError {
-        StartError::Configuration {
-            place: Some(self.place.clone()),
-            reason: reason.into(),
-        }
-    }
-}
-
-/// The number of a line, counted from 1, and its text without surrounding blanks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceLine {
-    number: usize,
-    line: Vec<u8>,
-}
-
-/// The reason for which the server does not start. The program prints it to standard error and exits with 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StartError {
-    /// The configuration is invalid.
-    Configuration {
-        /// The line at fault, if it is a single one.
-        place: Option<SourceLine>,
-        /// The error text.
-        reason: String,
-    },
-    /// Any other reason.
-    Other(String),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Configuration { place, reason } => {
-                writeln!(out, "\n*** FATAL CONFIG FILE ERROR (Version {COMPATIBLE_VERSION}) ***")?;
-                if let Some(SourceLine { number, line }) = place {
-                    writeln!(out, "Reading the configuration file, at line {number}")?;
-                    writeln!(out, ">>> '{}'", String::from_utf8_lossy(line))?;
-                }
-                out.write_str(reason)
-            }
-            StartError::Other(reason) => out.write_str(reason),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 impl Config {
     /// Reads the file, standard input and the options of the command line.
@@ -106,8 +49,14 @@ impl Config {
     /// Parses the text of a file.
     #[cfg(test)]
     pub(super) fn parse(text: &[u8], file: Option<PathBuf>) -> Result<Config, StartError> {
+        let mut config = ConfigText::default();
+        config.append(
+            text,
+            file.as_deref()
+                .map_or(LineSource::StandardInput, |file| LineSource::File(file.into())),
+        );
         let mut reader = ConfigFileReader::new(file);
-        reader.parse_text(text, 0)?;
+        reader.parse_text(&config, 0)?;
         reader.finish(create_log_file)
     }
 }
@@ -133,30 +82,84 @@ fn check_log_file(path: &Path) -> io::Result<()> {
     )?)
 }
 
+/// The text of one or more sources, one after the other. As in Valkey, a source without a newline at its end shares a
+/// line with the next one.
+#[derive(Default)]
+struct ConfigText {
+    bytes: Vec<u8>,
+    /// The sources, and the offset at which each begins.
+    parts: Vec<(usize, LineSource)>,
+}
+
+impl ConfigText {
+    fn append(&mut self, text: &[u8], source: LineSource) {
+        self.parts.push((self.bytes.len(), source));
+        self.bytes.extend_from_slice(text);
+    }
+
+    /// Returns all lines that are neither empty nor comments.
+    fn lines(&self) -> impl Iterator<Item = SourceLine> {
+        let mut parts = self.parts.iter().peekable();
+        let mut source = None;
+        let (mut offset, mut first_number) = (0, 1);
+        self.bytes
+            .split(|&byte| byte == b'\n')
+            .enumerate()
+            .filter_map(move |(index, line)| {
+                let number = index + 1;
+                while let Some((start, next)) = parts.next_if(|(start, _)| *start <= offset) {
+                    source = Some(next);
+                    // The first line of a source may be the rest of a line that another source has begun.
+                    first_number = if *start == offset { number } else { number - 1 };
+                }
+                offset += line.len() + 1;
+                let line = line.trim_ascii();
+                (!line.is_empty() && !line.starts_with(b"#")).then(|| SourceLine {
+                    number,
+                    line: line.to_vec(),
+                    source: source.cloned().unwrap_or(LineSource::CommandLine),
+                    number_in_source: number - first_number + 1,
+                })
+            })
+    }
+}
+
 /// The values and directives while files are read.
 struct ConfigFileReader {
     values: Vec<ParameterValue>,
     origin: ConfigOrigin,
     /// Set after the first `save` line. It replaces the defaults, and later ones add to it.
     has_seen_save: bool,
-    module_setting: Option<String>,
+    /// The last line that is a setting of a module, with its name.
+    module_setting: Option<(String, SourceLine)>,
 }
 
 /// The reason for which a line is invalid: the line itself, or a line of a file that it includes.
 enum LineError {
-    InLine(String),
+    InLine { reason: String, advice: String },
     InIncludedFile(StartError),
 }
 
-impl From<ValueError> for LineError {
-    fn from(reason: ValueError) -> LineError {
-        LineError::InLine(reason.to_string())
+impl LineError {
+    fn new(reason: impl Into<String>, advice: impl Into<String>) -> LineError {
+        LineError::InLine {
+            reason: reason.into(),
+            advice: advice.into(),
+        }
     }
-}
 
-impl From<&str> for LineError {
-    fn from(reason: &str) -> LineError {
-        LineError::InLine(reason.into())
+    fn at(self, place: SourceLine) -> StartError {
+        match self {
+            LineError::InLine { reason, advice } => StartError::Configuration {
+                place: Some(place),
+                reason,
+                advice,
+            },
+            LineError::InIncludedFile(error) => StartError::InIncludedFile {
+                error: Box::new(error),
+                included_by: place,
+            },
+        }
     }
 }
 
@@ -183,53 +186,42 @@ impl ConfigFileReader {
             .map_err(|error| {
                 StartError::Other(format!("Fatal error, can't open config file: {}", error_text(&error)))
             })?;
-        let mut text = Vec::new();
+        let mut text = ConfigText::default();
         if let Some(file) = &file {
-            text.extend(read_files(file)?);
+            read_files(file, &mut text)?;
         }
         if command_line.standard_input {
-            io::stdin().read_to_end(&mut text).map_err(|error| {
+            let mut input = Vec::new();
+            io::stdin().read_to_end(&mut input).map_err(|error| {
                 StartError::Other(format!(
                     "Fatal error, can't read standard input: {}",
                     error_text(&error)
                 ))
             })?;
+            text.append(&input, LineSource::StandardInput);
         }
-        text.push(b'\n');
-        text.extend_from_slice(&command_line.options);
+        text.bytes.push(b'\n');
+        text.append(&command_line.options, LineSource::CommandLine);
         let mut reader = ConfigFileReader::new(file);
         reader.parse_text(&text, 0)?;
         Ok(reader)
     }
 
-    fn parse_text(&mut self, text: &[u8], depth: usize) -> Result<(), StartError> {
-        for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
-            let line = line.trim_ascii();
-            if line.is_empty() || line.starts_with(b"#") {
-                continue;
-            }
-            let place = SourceLine {
-                number: index + 1,
-                line: line.to_vec(),
-            };
-            self.parse_line(&place, depth).map_err(|error| match error {
-                LineError::InLine(reason) => StartError::Configuration {
-                    place: Some(place),
-                    reason,
-                },
-                LineError::InIncludedFile(error) => error,
-            })?;
-        }
-        Ok(())
+    fn parse_text(&mut self, text: &ConfigText, depth: usize) -> Result<(), StartError> {
+        text.lines()
+            .try_for_each(|place| self.parse_line(&place, depth).map_err(|error| error.at(place)))
     }
 
     fn parse_line(&mut self, place: &SourceLine, depth: usize) -> Result<(), LineError> {
-        let arguments = split_arguments(&place.line).ok_or("Unbalanced quotes in configuration line")?;
+        let arguments = split_arguments(&place.line)
+            .ok_or_else(|| LineError::new("Unbalanced quotes in configuration line", advice::OF_QUOTES))?;
         let Some((name, arguments)) = arguments.split_first() else {
             return Ok(());
         };
         match parameters::find(name) {
-            Some(named) => Ok(self.parse_parameter(named, arguments)?),
+            Some(named) => self
+                .parse_parameter(named, arguments)
+                .map_err(|reason| LineError::new(reason.to_string(), advice::of_parameter(named))),
             None => self.parse_directive(&name.to_ascii_lowercase(), arguments, place, depth),
         }
     }
@@ -285,43 +277,69 @@ impl ConfigFileReader {
             (b"include", [path]) => self.include(path, depth)?,
             (b"rename-command", [_, _]) => self.origin.renamed_commands.push(directive()),
             (b"user", [_, ..]) => self.origin.users.push(directive()),
-            (b"loadmodule", [_, ..]) => {}
-            (b"sentinel", []) => {}
-            (b"sentinel", _) => return Err("sentinel directive while not in sentinel mode".into()),
-            _ if name.contains(&b'.') && arguments.is_empty() => {
-                return Err("Module config specified without value".into());
+            // A server without the module would lack commands that its clients, its files and its primary may use.
+            (b"loadmodule", [path, ..]) => {
+                let path = String::from_utf8_lossy(path);
+                let reason = format!("Can't load module from {path}: server aborting");
+                return Err(LineError::new(reason, advice::OF_MODULES));
             }
-            _ if name.contains(&b'.') => self.module_setting = Some(String::from_utf8_lossy(name).into()),
-            _ => return Err(BAD_DIRECTIVE.into()),
+            (b"sentinel", []) => {}
+            (b"sentinel", _) => {
+                let reason = "sentinel directive while not in sentinel mode";
+                return Err(LineError::new(reason, advice::OF_SENTINEL));
+            }
+            _ if name.contains(&b'.') && arguments.is_empty() => {
+                let reason = "Module config specified without value";
+                return Err(LineError::new(reason, advice::OF_MODULES));
+            }
+            _ if name.contains(&b'.') => {
+                self.module_setting = Some((String::from_utf8_lossy(name).into(), place.clone()));
+            }
+            _ => return Err(LineError::new(BAD_DIRECTIVE, advice::of_directive(name))),
         }
         Ok(())
     }
 
     fn include(&mut self, path: &[u8], depth: usize) -> Result<(), LineError> {
         if depth == INCLUDE_DEPTH_MAX {
-            return Err("Configuration files include each other in a cycle".into());
+            let reason = "Configuration files include each other in a cycle";
+            return Err(LineError::new(reason, advice::OF_INCLUDES));
         }
         let path = Path::new(std::ffi::OsStr::from_bytes(path));
-        let text = read_files(path).map_err(LineError::InIncludedFile)?;
-        self.parse_text(&text, depth + 1).map_err(LineError::InIncludedFile)
+        let mut text = ConfigText::default();
+        read_files(path, &mut text)
+            .and_then(|()| self.parse_text(&text, depth + 1))
+            .map_err(LineError::InIncludedFile)
     }
 
     /// Checks the configuration as a whole. `open_log_file` is called with the path of the log file, if there is one.
     fn finish(self, open_log_file: fn(&Path) -> io::Result<()>) -> Result<Config, StartError> {
-        let whole = |reason: String| Err(StartError::Configuration { place: None, reason });
-        if let Some(setting) = self.module_setting {
-            return Err(StartError::Other(format!("Unused Module Configuration: {setting}")));
+        let whole = |reason: String, advice: String| {
+            Err(StartError::Configuration {
+                place: None,
+                reason,
+                advice,
+            })
+        };
+        if let Some((setting, place)) = self.module_setting {
+            return Err(StartError::AtLine {
+                text: format!("Unused Module Configuration: {setting}"),
+                place,
+                advice: advice::OF_MODULES.into(),
+            });
         }
         let config = Config::new(&self.values, self.origin);
         let logfile = config.text(id::LOGFILE);
         if !logfile.is_empty() {
             let path = Path::new(std::ffi::OsStr::from_bytes(&logfile));
             if let Err(error) = open_log_file(path) {
-                return whole(format!("Can't open the log file: {}", error_text(&error)));
+                let reason = format!("Can't open the log file: {}", error_text(&error));
+                return whole(reason, advice::of_log_file(path));
             }
         }
         if config.boolean(id::CLUSTER_ENABLED) && config.primary().is_some() {
-            return whole("replicaof directive not allowed in cluster mode".into());
+            let reason = "replicaof directive not allowed in cluster mode";
+            return whole(reason.into(), advice::OF_REPLICA_IN_CLUSTER.into());
         }
         Ok(config)
     }
@@ -343,33 +361,34 @@ fn merge_save_points(
     }
 }
 
-/// Returns the contents of a file, or of all files that match a pattern, which may be none.
-fn read_files(path: &Path) -> Result<Vec<u8>, StartError> {
+/// Appends the contents of a file, or of all files that match a pattern, which may be none.
+fn read_files(path: &Path, text: &mut ConfigText) -> Result<(), StartError> {
     let name = path.as_os_str().as_bytes();
     let paths = if glob::is_pattern(name) {
         glob::expand_paths(name)
     } else {
         vec![path.to_path_buf()]
     };
-    let mut text = Vec::new();
     for path in paths {
-        text.extend(std::fs::read(&path).map_err(|error| {
+        let contents = std::fs::read(&path).map_err(|error| {
             let path = path.display();
             StartError::Other(format!(
                 "Fatal error, can't open config file '{path}': {}",
                 error_text(&error)
             ))
-        })?);
+        })?;
+        // A relative path is about the working directory, which a later line `dir` may change.
+        let path = std::path::absolute(&path).unwrap_or(path);
+        text.append(&contents, LineSource::File(path.into()));
     }
-    Ok(text)
+    Ok(())
 }
 
 /// Returns `true` if a rewritten file keeps this directive although it is not a parameter.
 pub(super) fn is_directive(name: &[u8]) -> bool {
-    const DIRECTIVES: [&str; 5] = ["include", "rename-command", "user", "loadmodule", "sentinel"];
-    DIRECTIVES
+    advice::DIRECTIVES
         .iter()
-        .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+        .any(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Returns the value that a line gives to a parameter if it is the only line about it.

@@ -9,7 +9,7 @@
 //!      |
 //!      +-- set         CONFIG SET: all or nothing
 //!      +-- rewrite     CONFIG REWRITE: updates the file
-//!      +-- file        reads the file                 lines, glob: its syntax
+//!      +-- file        reads the file                 lines, glob: its syntax      start_error, advice: its errors
 //!             |
 //!         command_line   the arguments of the program
 //! ```
@@ -19,6 +19,7 @@
 //! changed.
 #![forbid(unsafe_code)]
 
+mod advice;
 pub mod command_line;
 mod directory;
 mod file;
@@ -29,6 +30,7 @@ pub mod parameters;
 mod rewrite;
 mod set;
 pub mod specials;
+mod start_error;
 pub mod system_check;
 pub mod title;
 mod value;
@@ -39,11 +41,11 @@ mod values;
 mod tests;
 
 pub use command_line::{CommandLine, StartAction, program_version};
-pub use file::StartError;
 pub use parameters::{ChangeAction, ParameterFlags, ParameterId, find, id};
 pub use rewrite::{ConfigRewriteError, RewriteScope};
 pub use set::{ApplyResult, ParameterFailure, SetError, SetPermissions};
 pub use specials::{ClientClass, OutputBufferLimit, PrimaryAddress, keyspace_events};
+pub use start_error::StartError;
 pub use value_error::ValueError;
 pub use values::{Config, ConfigChangeGuard};
 

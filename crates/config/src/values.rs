@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::file::ConfigDirective;
 use super::glob;
 use super::parameters::{self, COUNT, NamedParameter, ParameterFlags, ParameterId, ParameterKind, id};
 use super::specials::{self, OomScoreAdjustments, OutputBufferLimits, PrimaryAddress, SavePoint};
+use super::start_error::ConfigDirective;
 use super::value::ParameterValue;
 
 use weft_os::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -37,6 +37,12 @@ pub fn is_version_one(der: &[u8]) -> bool {
     X509Certificate::from_der(der).is_ok_and(|(_, certificate)| certificate.version() == X509Version::V1)
 }
 
+/// Returns `true` if a certificate names its own subject as its issuer.
+pub fn is_self_issued(der: &[u8]) -> bool {
+    X509Certificate::from_der(der)
+        .is_ok_and(|(_, certificate)| certificate.subject().as_raw() == certificate.issuer().as_raw())
+}
+
 /// Returns the common name of a certificate's subject.
 pub fn common_name(der: &[u8]) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;

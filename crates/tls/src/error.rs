@@ -1,6 +1,6 @@
 //! The reasons for which certificates and keys cannot be read, and connections cannot begin. They are for the log.
 
-use std::io;
+use std::{fmt, io};
 
 use weft_base::files::error_text;
 
@@ -15,6 +15,18 @@ pub enum TlsError {
     Settings(#[from] rustls::Error),
 }
 
+/// The reason for which the certificate of a peer is refused if it has version 1. rustls shows its `Debug` form in
+/// errors.
+#[derive(thiserror::Error)]
+#[error("it has X.509 version 1, but has to have version 3: issue it with an extension (-extfile of openssl x509)")]
+pub struct VersionOneOfPeer;
+
+impl fmt::Debug for VersionOneOfPeer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
 /// The reason for which a file or directory with certificates or a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PemError {
@@ -27,13 +39,10 @@ pub enum PemError {
     /// It has no section with a certificate.
     #[error("it contains no certificate")]
     NoCertificate,
-    /// Its certificate has no extensions, as in X.509 version 1, which rustls does not support.
-    #[error(
-        "its certificate has X.509 version 1; version 3 is needed, which a certificate has that is issued with an \
-         extension: openssl x509 -req -in REQUEST -CA CA_CERTIFICATE -CAkey CA_KEY -CAcreateserial -days 365 -extfile \
-         FILE -out CERTIFICATE, where FILE contains basicConstraints=CA:FALSE"
-    )]
-    VersionOne,
+    /// Its certificate has no extensions, as in X.509 version 1, which rustls does not support. Contains the commands
+    /// that issue it again.
+    #[error("its certificate has X.509 version 1, but has to have version 3. This issues it again: {0}")]
+    VersionOne(String),
     /// It has no section with a private key.
     #[error("it contains no private key")]
     NoPrivateKey,

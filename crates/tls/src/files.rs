@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, Priva
 
 use super::certificate;
 use super::error::PemError;
+use super::reissue::CertificateFiles;
 use weft_config::{Config, ParameterId, id};
 
 /// The parameters that name files.
@@ -57,10 +58,10 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Pe
 ///
 /// # Errors
 /// Fails as [`read_certificates`] does, and if rustls would not use the certificate because of its version.
-pub fn read_own_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
-    let chain = read_certificates(path)?;
+pub fn read_own_chain(files: CertificateFiles<'_>) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let chain = read_certificates(files.certificate)?;
     match chain.first() {
-        Some(own) if certificate::is_version_one(own) => Err(PemError::VersionOne),
+        Some(own) if certificate::is_version_one(own) => Err(PemError::VersionOne(files.version_three_commands(own))),
         _ => Ok(chain),
     }
 }

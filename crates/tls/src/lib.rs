@@ -18,7 +18,8 @@
 //!    (`max-new-tls-connections-per-cycle`), since each costs a signature. A client that is silent during its handshake
 //!    counts as idle (`timeout`).
 //! 6. Certificates, versions and ciphers are fixed when a connection begins. A change of the configuration reads the
-//!    files and installs a new [`TlsMaterial`], or changes nothing.
+//!    files and installs a new [`TlsMaterial`], or changes nothing. Files that have changed are read again as a change
+//!    of the configuration, so that all of them are those of one state of it.
 //!
 //! Names of nodes and primaries are not verified. As in Valkey, the certificate of a server must come from a trusted
 //! authority, whatever name it contains.
@@ -30,6 +31,7 @@ mod error;
 mod files;
 mod layer;
 mod material;
+mod reissue;
 mod sessions;
 mod trust;
 mod wire;
@@ -101,10 +103,13 @@ impl TlsState {
 
     /// Reads the files again if one of them has changed.
     pub fn reload_if_changed(&self, config: &Config) {
-        let Some(current) = self.current() else {
+        if self.is_up_to_date(config) {
             return;
-        };
-        if current.fingerprint == files::fingerprint(config) {
+        }
+        // Meanwhile CONFIG SET changes neither the names of the files nor the directory to which they are relative, and
+        // installs no other material.
+        let _change = config.begin_change();
+        if self.is_up_to_date(config) {
             return;
         }
         match self.configure(config) {
@@ -113,6 +118,12 @@ impl TlsState {
                 log::warn!("Failed to reload changed TLS certificates and keys; the previous ones stay in use")
             }
         }
+    }
+
+    /// Returns `true` if TLS is not in use, or if the current material is that of the present files.
+    fn is_up_to_date(&self, config: &Config) -> bool {
+        let current = self.current();
+        current.is_none_or(|current| current.fingerprint == files::fingerprint(config))
     }
 
     /// Creates the layer of a client that has connected.

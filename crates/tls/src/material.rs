@@ -9,9 +9,11 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion, server::NoClientAuth};
 
 use super::certificate::{self, CertificateInfo};
+use super::reissue::CertificateFiles;
 use super::sessions::SessionCache;
 use super::trust::{ClientVerifier, ServerVerifier, TrustedAuthorities};
 use super::{ClientCertificates, ciphers, files};
@@ -97,7 +99,7 @@ impl TlsMaterial {
             ));
         }
         let versions = ciphers::parse_versions(&text_parameter(config, id::TLS_PROTOCOLS)).ok_or(UnusableTlsConfig)?;
-        let pair = CertificateAndKey::read(&certificate, &key, &config.text(id::TLS_KEY_FILE_PASS))?;
+        let pair = CertificateAndKey::read(config, &certificate, &key, &config.text(id::TLS_KEY_FILE_PASS))?;
         let authorities = read_authorities(config)?;
         let provider = Arc::new(crypto_provider(config)?);
         if let Some(path) = file(id::TLS_DH_PARAMS_FILE) {
@@ -109,7 +111,7 @@ impl TlsMaterial {
         let own_client = match (file(id::TLS_CLIENT_CERT_FILE), file(id::TLS_CLIENT_KEY_FILE)) {
             (Some(certificate), Some(key)) => {
                 let pass = config.text(id::TLS_CLIENT_KEY_FILE_PASS);
-                Some(CertificateAndKey::read(&certificate, &key, &pass)?)
+                Some(CertificateAndKey::read(config, &certificate, &key, &pass)?)
             }
             _ => None,
         };
@@ -155,25 +157,54 @@ impl TlsMaterial {
 }
 
 impl CertificateAndKey {
-    fn read(certificate: &Path, key: &Path, pass: &[u8]) -> Result<CertificateAndKey, UnusableTlsConfig> {
-        let chain = files::read_own_chain(certificate).map_err(log_error(format!(
-            "Failed to load certificate: {}",
-            certificate.display()
-        )))?;
-        let key = files::read_private_key(key, pass)
-            .map_err(log_error(format!("Failed to load private key: {}", key.display())))?;
-        Ok(CertificateAndKey { chain, key })
+    /// Reads the files and checks that they belong together.
+    fn read(config: &Config, certificate: &Path, key: &Path, pass: &[u8]) -> Result<Self, UnusableTlsConfig> {
+        let of_certificate = || format!("Failed to load certificate: {}", certificate.display());
+        let of_key = || format!("Failed to load private key: {}", key.display());
+        let authorities = files::path(config, id::TLS_CA_CERT_FILE);
+        let chain = files::read_own_chain(CertificateFiles {
+            certificate,
+            key,
+            authorities: authorities.as_deref(),
+        });
+        let chain = chain.map_err(log_error(of_certificate()))?;
+        let private = files::read_private_key(key, pass).map_err(log_error(of_key()))?;
+        match CertifiedKey::from_der(chain.clone(), private.clone_key(), &ring::default_provider()) {
+            Ok(_) => Ok(CertificateAndKey { chain, key: private }),
+            Err(rustls::Error::InconsistentKeys(_)) => {
+                let owner = certificate.display();
+                Err(log_error(of_key())(format!(
+                    "it does not belong to the certificate in {owner}"
+                )))
+            }
+            Err(rustls::Error::InvalidCertificate(reason)) => Err(log_error(of_certificate())(reason)),
+            Err(_) => Err(log_error(of_key())(
+                "it is none of the supported keys, which are RSA with at least 2048 bits, P-256, P-384 and Ed25519",
+            )),
+        }
     }
 }
 
 fn read_authorities(config: &Config) -> Result<Vec<CertificateDer<'static>>, UnusableTlsConfig> {
-    let what = || "Failed to configure CA certificate(s) file/directory".to_owned();
+    let what = |path: &Path| {
+        format!(
+            "Failed to configure CA certificate(s) file/directory: {}",
+            path.display()
+        )
+    };
     let mut all = Vec::new();
     if let Some(file) = files::path(config, id::TLS_CA_CERT_FILE) {
-        all.extend(files::read_certificates(&file).map_err(log_error(what()))?);
+        all.extend(files::read_certificates(&file).map_err(log_error(what(&file)))?);
     }
     if let Some(directory) = files::path(config, id::TLS_CA_CERT_DIR) {
-        all.extend(files::read_certificate_directory(&directory).map_err(log_error(what()))?);
+        let inside = files::read_certificate_directory(&directory).map_err(log_error(what(&directory)))?;
+        if inside.is_empty() {
+            log::warn!(
+                "No file of the directory in tls-ca-cert-dir contains a certificate: {}",
+                directory.display()
+            );
+        }
+        all.extend(inside);
     }
     Ok(all)
 }

@@ -3,17 +3,23 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier as _;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 use weft_reactor::{Event, Output, Reactor, ReceiveOutcome, SendOutcome, Socket};
 
 use super::layer::TURN_SHARE_BYTES;
-use super::trust::{ServerVerifier, TrustedAuthorities};
+use super::reissue::CertificateFiles;
+use super::trust::{ClientVerifier, ServerVerifier, TrustedAuthorities};
 use super::*;
+use weft_config::SetPermissions;
 
 const TOKEN: usize = 3;
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -347,22 +353,141 @@ fn cached_sessions_are_limited_in_age_and_number() {
     assert_eq!(brief.get(&[1]), None, "its time is over");
 }
 
+const VERSION_ONE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/version_one.crt");
+
+fn own_files<'a>(certificate: &'a Path, key: &'a str, authorities: Option<&'a Path>) -> CertificateFiles<'a> {
+    CertificateFiles {
+        certificate,
+        key: Path::new(key),
+        authorities,
+    }
+}
+
 /// Many instructions produce certificates without extensions, which have version 1.
 #[test]
 fn an_own_certificate_of_version_one_is_refused_with_advice() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/version_one.crt");
-    let path = std::path::Path::new(path);
+    let path = Path::new(VERSION_ONE);
     assert_eq!(files::read_certificates(path).map(|chain| chain.len()).ok(), Some(1));
-    let refused = files::read_own_chain(path)
+    let refused = files::read_own_chain(own_files(path, "own.key", None))
         .expect_err("rustls does not use it")
         .to_string();
     assert!(
         refused.contains("version 1") && refused.contains("-extfile"),
         "{refused}"
     );
+    assert!(
+        refused.contains(&format!("openssl x509 -in {VERSION_ONE} -signkey own.key "))
+            && refused.ends_with(&format!(" -out {VERSION_ONE}.v3")),
+        "{refused}"
+    );
     let current = std::env::temp_dir().join(format!("weft-tls-version-{}", std::process::id()));
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
     std::fs::write(&current, made.cert.pem()).expect("writes");
-    assert!(files::read_own_chain(&current).is_ok());
+    assert!(files::read_own_chain(own_files(&current, "own.key", None)).is_ok());
     std::fs::remove_file(current).expect("removes");
+}
+
+#[test]
+fn the_advice_names_the_files_as_words_of_a_shell() {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let root = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+    let issuer = rcgen::Issuer::new(root, rcgen::KeyPair::generate().expect("a key"));
+    let mut parameters = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "joe");
+    let issued = parameters.signed_by(&key, &issuer).expect("a certificate");
+    let certificate = Path::new("/etc/two words/joe's.crt");
+    let commands =
+        own_files(certificate, "/etc/own.key", Some(Path::new("ca.crt"))).version_three_commands(issued.der());
+    let expected = concat!(
+        "echo basicConstraints=CA:FALSE > v3.ext && ",
+        r"openssl x509 -x509toreq -in '/etc/two words/joe'\''s.crt' -signkey /etc/own.key | ",
+        "openssl x509 -req -CA ca.crt -CAkey CA_KEY -CAcreateserial -days 365 -extfile v3.ext ",
+        r"-out '/etc/two words/joe'\''s.crt.v3'",
+    );
+    assert_eq!(commands, expected);
+    let unknown = own_files(certificate, "/etc/own.key", None).version_three_commands(issued.der());
+    assert!(unknown.contains(" -CA CA_CERTIFICATE -CAkey CA_KEY "), "{unknown}");
+}
+
+#[test]
+fn a_certificate_of_version_one_of_a_peer_is_refused_by_name() {
+    let chain = files::read_certificates(Path::new(VERSION_ONE)).expect("a certificate");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let trust = Arc::new(TrustedAuthorities::new(chain.clone(), &provider));
+    let clients = ClientVerifier {
+        trust: trust.clone(),
+        is_mandatory: true,
+    };
+    let (name, now) = (ServerName::try_from("localhost").expect("a name"), UnixTime::now());
+    let refusals = [
+        clients.verify_client_cert(&chain[0], &[], now).map(drop),
+        ServerVerifier(trust)
+            .verify_server_cert(&chain[0], &[], &name, &[], now)
+            .map(drop),
+    ];
+    for refusal in refusals {
+        let text = refusal.expect_err("it has no extensions").to_string();
+        assert!(text.contains("it has X.509 version 1"), "{text}");
+    }
+}
+
+/// A certificate and its key, which are created as the files `own.crt` and `own.key` of a directory. Returns the serial
+/// number.
+fn create_pair(directory: &Path) -> String {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    std::fs::write(directory.join("own.crt"), made.cert.pem()).expect("writes");
+    std::fs::write(directory.join("own.key"), made.signing_key.serialize_pem()).expect("writes");
+    certificate::read_info(made.cert.der()).expect("is valid").serial
+}
+
+fn set(config: &Config, name: &str, value: &Path) {
+    let permissions = SetPermissions {
+        may_set_protected: true,
+        is_loading: false,
+    };
+    let pair = (name.as_bytes(), value.as_os_str().as_bytes());
+    assert!(config.set(&[pair], permissions, &mut |_| Ok(())).is_ok(), "{name}");
+}
+
+/// CONFIG SET changes the directory, to which the names of the files are relative, while a reload is under way. This is
+/// the only test of the crate that depends on the working directory.
+#[test]
+fn a_reload_reads_all_files_of_one_state_of_the_configuration() {
+    let home = std::env::current_dir().expect("a working directory");
+    let scratch = std::env::temp_dir().join(format!("weft-tls-reload-{}", std::process::id()));
+    let [first, second] = ["first", "second"].map(|name| scratch.join(name));
+    for directory in [&first, &second] {
+        std::fs::create_dir_all(directory).expect("creates");
+    }
+    let before = create_pair(&first);
+    let config = Config::defaults();
+    set(&config, "dir", &first);
+    set(&config, "tls-auth-clients", Path::new("no"));
+    set(&config, "tls-cert-file", Path::new("own.crt"));
+    set(&config, "tls-key-file", Path::new("own.key"));
+    let tls = TlsState::default();
+    tls.configure(&config).expect("the files are fine");
+    let serial = || {
+        let info = tls.current().and_then(|material| material.figures.server.clone());
+        info.expect("there is a certificate").serial
+    };
+    assert_eq!(serial(), before);
+    let changed = create_pair(&first);
+    let other = create_pair(&second);
+    let change = config.begin_change();
+    thread::scope(|scope| {
+        let reload = scope.spawn(|| tls.reload_if_changed(&config));
+        // A reload that did not wait would end meanwhile.
+        let start = Instant::now();
+        while !reload.is_finished() && start.elapsed() < Duration::from_millis(200) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_ne!(serial(), changed, "the configuration is being changed");
+        set(&config, "dir", &second);
+        drop(change);
+        reload.join().expect("ends");
+    });
+    assert_eq!(serial(), other);
+    std::env::set_current_dir(home).expect("the way back");
+    std::fs::remove_dir_all(scratch).expect("removes");
 }

@@ -11,9 +11,12 @@ use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_sig
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore, SignatureScheme,
+};
 
 use super::certificate;
+use super::error::VersionOneOfPeer;
 
 /// The trusted authorities.
 #[derive(Debug)]
@@ -30,7 +33,12 @@ impl TrustedAuthorities {
     /// Trusts these authorities. Certificates that cannot be parsed are skipped.
     pub fn new(certificates: Vec<CertificateDer<'static>>, provider: &Arc<CryptoProvider>) -> Self {
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(certificates.iter().cloned());
+        let (_, skipped) = roots.add_parsable_certificates(certificates.iter().cloned());
+        if skipped > 0 {
+            log::warn!(
+                "{skipped} CA certificates of tls-ca-cert-file and tls-ca-cert-dir are malformed and not trusted"
+            );
+        }
         let roots = Arc::new(roots);
         TrustedAuthorities {
             // Building the verifier fails only if there are no roots.
@@ -46,6 +54,14 @@ impl TrustedAuthorities {
     fn is_directly_trusted(&self, certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
         self.certificates.iter().any(|trusted| trusted == certificate)
             && certificate::is_valid_at(certificate, i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
+    }
+}
+
+/// Refuses a peer's certificate of version 1, for which rustls has no error of its own.
+fn refuse_version_one(end_entity: &CertificateDer<'_>) -> Result<(), Error> {
+    match certificate::is_version_one(end_entity) {
+        true => Err(CertificateError::Other(OtherError(Arc::new(VersionOneOfPeer))).into()),
+        false => Ok(()),
     }
 }
 
@@ -104,6 +120,7 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        refuse_version_one(end_entity)?;
         if self.trust.is_directly_trusted(end_entity, now) {
             return Ok(ClientCertVerified::assertion());
         }
@@ -129,6 +146,7 @@ impl ServerCertVerifier for ServerVerifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        refuse_version_one(end_entity)?;
         if self.0.is_directly_trusted(end_entity, now) {
             return Ok(ServerCertVerified::assertion());
         }

@@ -79,7 +79,10 @@ impl Read for BlockingConnection {
         match self {
             BlockingConnection::Plain(socket) => {
                 descriptor::before_blocking(&*socket, Interest::Input)?;
-                socket.read(into)
+                let received = socket.read(into);
+                // The peer may wait for space.
+                descriptor::activity();
+                received
             }
             BlockingConnection::Tls(stream) => match stream.read(into) {
                 // The peer closed the connection without `close_notify`. The data itself shows if it is incomplete.
@@ -95,7 +98,7 @@ impl Write for BlockingConnection {
         match self {
             BlockingConnection::Plain(socket) => {
                 descriptor::before_blocking(&*socket, Interest::Output)?;
-                let written = socket.write(bytes);
+                let written = socket.write(descriptor::writable_part(bytes));
                 descriptor::activity();
                 written
             }

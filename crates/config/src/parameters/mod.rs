@@ -116,6 +116,8 @@ pub enum ChangeAction {
     SetProcessTitle,
     /// Wakes the workers, which move connections at the new interval.
     WakeWorkers,
+    /// Logs a notice if there are fewer workers than wanted. The self-tuning applies a lower number.
+    LimitWorkers,
     /// Switches the import mode on or off.
     SetImportMode,
     /// Changes the password of the default user. This comes last: if another action fails, it is not performed, and the

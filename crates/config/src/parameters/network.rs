@@ -1,6 +1,6 @@
 //! The parameters of listening, connections and the threads that serve them.
 
-use super::ChangeAction::{Listen, RaiseOpenFileLimit, SetProcessTitle, WakeWorkers};
+use super::ChangeAction::{LimitWorkers, Listen, RaiseOpenFileLimit, SetProcessTitle, WakeWorkers};
 use super::{GIB, I32_MAX, MIB, SpecialKind, U32_MAX, boolean, integer, memory, octal, optional_text, special};
 
 const DEFAULT_BIND: &[&str] = &["*", "-::*"];
@@ -36,7 +36,7 @@ super::table! {
         Active, "Connections accepted in one turn of the accepting thread.";
     MAX_NEW_TLS_CONNECTIONS_PER_CYCLE "max-new-tls-connections-per-cycle" = integer(1, 1, 1000).unsigned(),
         Active, "TLS handshakes that one thread continues in a turn.";
-    IO_THREADS "io-threads" = integer(0, 1, 256).zero_is_automatic().debug(),
+    IO_THREADS "io-threads" = integer(0, 1, 256).zero_is_automatic().debug().on_change(&[LimitWorkers]),
         Active, "Threads that read, execute and reply to commands; 0 uses one for each CPU the process may use.";
     IO_THREADS_ALWAYS_ACTIVE "io-threads-always-active" = boolean(false).hidden(),
         Active, "Keep every I/O thread in use whatever the load.";
@@ -47,7 +47,7 @@ super::table! {
     MIN_IO_THREADS_AVOID_COPY_REPLY "min-io-threads-avoid-copy-reply" = integer(7, 0, I32_MAX).hidden(),
         NotImplemented, "Number of I/O threads from which large strings are sent without a copy.";
     MIN_STRING_SIZE_AVOID_COPY_REPLY "min-string-size-avoid-copy-reply" = integer(16_384, 0, I32_MAX).hidden(),
-        NotImplemented, "Bytes from which a string is sent without a copy.";
+        Active, "Bytes from which a string of more than 16 KiB is sent without a copy; 0 copies every string.";
     MIN_STRING_SIZE_AVOID_COPY_REPLY_THREADED "min-string-size-avoid-copy-reply-threaded" = integer(65_536, 0, I32_MAX).hidden(),
         NotImplemented, "Bytes from which a string is sent without a copy when I/O threads are in use.";
     CLIENT_QUERY_BUFFER_LIMIT "client-query-buffer-limit" = memory(GIB, MIB, i64::MAX).unsigned().debug(),

@@ -1,7 +1,7 @@
 //! The parameters of monitoring: command logs, latency, keyspace events, busy scripts.
 
 use super::ChangeAction::{ListenForMetrics, SetKeyspaceEvents, SetScriptFunctions};
-use super::{Choices, SpecialKind, boolean, choice, integer, special};
+use super::{Choices, I32_MAX, SpecialKind, boolean, choice, integer, special};
 
 /// The metrics endpoint asks for no password, so only this machine reaches it unless the administrator says otherwise.
 const DEFAULT_METRICS_BIND: &[&str] = &["127.0.0.1", "-::1"];
@@ -35,6 +35,8 @@ super::table! {
         Active, "Clients that receive BUSY during a long script: all, as in Valkey, or only those that need its keys.";
     LUA_ENABLE_INSECURE_API "lua-enable-insecure-api" = boolean(false).alias("lua-enable-deprecated-api").hidden().protected().on_change(&[SetScriptFunctions]),
         Active, "Offer scripts functions that can leave their sandbox.";
+    STALL_REPORT_THRESHOLD "stall-report-threshold" = integer(1000, 0, I32_MAX).hidden().documented(),
+        Active, "Milliseconds after which Weft logs what keeps a worker, leases or exclusive mode busy; 0 logs nothing.";
     METRICS_PORT "metrics-port" = integer(0, 0, 65535).hidden().documented().on_change(&[ListenForMetrics]),
         Active, "Port of Weft on which Prometheus reads metrics over HTTP, see docs/metrics.md; 0 offers none.";
     METRICS_BIND "metrics-bind" = special(SpecialKind::Addresses(DEFAULT_METRICS_BIND)).multi_arg().hidden().documented().on_change(&[ListenForMetrics]),

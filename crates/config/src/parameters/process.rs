@@ -87,5 +87,5 @@ super::table! {
     DEBUG_CONTEXT "debug-context" = text("").debug().hidden(),
         NotImplemented, "Free text that is added to crash reports.";
     WATCHDOG_PERIOD "watchdog-period" = integer(0, 0, I32_MAX).hidden(),
-        NotImplemented, "Milliseconds after which a command counts as stuck and is reported; 0 watches none.";
+        Active, "Replaces stall-report-threshold, in milliseconds, unless it is 0.";
 }

@@ -1,4 +1,5 @@
-//! Tests that `weft.conf`, `docs/compat.md` and the book's chapter about parameters agree with the table of parameters.
+//! Tests that `weft.conf`, its manual page, `docs/compat.md` and the book's chapter about parameters agree with the
+//! table of parameters.
 //!
 //! All are generated from the table: `WEFT_WRITE_DOCUMENTS=1 cargo test -p weft-config documents` writes them.
 
@@ -282,6 +283,99 @@ fn the_chapter_of_the_book_shows_every_parameter() {
     }
     let text = std::fs::read_to_string(&path).expect("parameters.md");
     assert_same("docs/book/src/parameters.md", &text, &parameter_chapter());
+}
+
+const MANUAL_INTRODUCTION: &str = r#".\" Generated: WEFT_WRITE_DOCUMENTS=1 cargo test -p weft-config documents
+.TH WEFT.CONF 5 "" "Weft" "File Formats"
+.SH NAME
+weft.conf \- configuration file of weft\-server
+.SH DESCRIPTION
+A line contains a parameter and its value.
+The last line for a parameter counts, except for
+.BR save ,
+whose lines add up.
+A line that begins with # is a comment.
+.PP
+Values that contain blanks are quoted: "two words" supports escapes such as \en and \ex00, \(aqtwo words\(aq does not.
+Amounts of memory have units in any case: 1k is 1000 bytes and 1kb 1024; m, mb, g and gb likewise.
+.PP
+The same parameters are options of
+.BR weft\-server (1)
+with \-\- in front, and most of them can be changed by CONFIG SET:
+.IR yes ,
+at any time;
+.IR protected ,
+only from clients that enable\-protected\-configs admits;
+.IR "not while loading" ,
+not while the server loads data;
+.IR "at the start" ,
+only by the file and the options.
+.PP
+Lines of these kinds set no parameter:
+.TP
+.BI include " PATTERN"
+Read another file here, or all files that match a pattern.
+.TP
+.BI user " NAME RULES"\fR...
+Create a user.
+.TP
+.BI rename\-command " OLD NEW"
+Rename a command, or remove it with "".
+"#;
+
+const MANUAL_END: &str = r#".SH SEE ALSO
+.BR weft\-server (1)
+"#;
+
+/// Returns the text as a line of a manual page.
+fn manual_text(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    match text.starts_with(['.', '\'']) {
+        true => format!("\\&{text}"),
+        false => text,
+    }
+}
+
+fn manual_page() -> String {
+    let mut text = MANUAL_INTRODUCTION.to_string();
+    for topic in TOPICS.iter().filter(|topic| !topic.parameters.iter().all(is_hidden)) {
+        text += &format!(".SH {}\n", topic.title.to_uppercase());
+        for parameter in topic.parameters.iter().filter(|parameter| !is_hidden(parameter)) {
+            let defaults: Vec<String> = default_lines(parameter)
+                .iter()
+                .map(|line| line[parameter.name.len()..].trim().to_owned())
+                .collect();
+            let name = manual_text(parameter.name);
+            text += &match parameter.alias {
+                Some(alias) => format!(".TP\n.BR {name} \" (\" {} )\n", manual_text(alias)),
+                None => format!(".TP\n.B {name}\n"),
+            };
+            let no_effect = match parameter.effect {
+                ParameterEffect::NotImplemented => " No effect in Weft yet.",
+                ParameterEffect::Active | ParameterEffect::Retired => "",
+            };
+            text += &format!("{}{no_effect}\n.br\n", manual_text(parameter.summary));
+            let values = accepted_values(parameter).replace('`', "");
+            let facts = format!(
+                "Default: {}; values: {values}; CONFIG SET: {}.",
+                defaults.join(", "),
+                run_time(parameter.flags)
+            );
+            text += &format!("{}\n", manual_text(&facts));
+        }
+    }
+    text + MANUAL_END
+}
+
+#[test]
+fn the_manual_page_shows_every_parameter() {
+    let _turn = working_directory();
+    let path = repository("packaging/man/weft.conf.5");
+    if writes_documents() {
+        std::fs::write(&path, manual_page()).expect("weft.conf.5");
+    }
+    let text = std::fs::read_to_string(&path).expect("weft.conf.5");
+    assert_same("packaging/man/weft.conf.5", &text, &manual_page());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of the configuration: against recorded replies of Valkey 9.1.2, and of Weft's own behaviour.
 
 mod command_line;
+mod contexts;
 mod documents;
 mod files;
 mod rewriting;

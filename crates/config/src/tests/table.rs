@@ -47,12 +47,13 @@ fn every_default_is_the_one_of_valkey() {
 }
 
 /// The parameters that Valkey does not have. They are hidden.
-const WEFT_ONLY: [&str; 5] = [
+const WEFT_ONLY: [&str; 6] = [
     "busy-reply-scope",
     "connection-move-interval",
     "metrics-bind",
     "metrics-port",
     "replica-apply-threads",
+    "stall-report-threshold",
 ];
 
 #[test]

@@ -1,0 +1,181 @@
+//! Tests of what errors say in addition to Valkey's text: the file, the line, and what would be valid.
+
+use super::ScratchDirectory;
+use crate::command_line::CommandLine;
+use crate::{Config, ParameterId, StartError};
+
+fn failure(text: &str) -> StartError {
+    match Config::parse(text.as_bytes(), None) {
+        Err(error) => error,
+        Ok(_) => panic!("{text:?} was accepted"),
+    }
+}
+
+fn load_failure(file: Option<std::path::PathBuf>, options: &str) -> StartError {
+    let command_line = CommandLine {
+        file,
+        standard_input: false,
+        options: options.into(),
+    };
+    match Config::load(&command_line) {
+        Err(error) => error,
+        Ok(_) => panic!("{options:?} was accepted"),
+    }
+}
+
+#[test]
+fn errors_say_what_would_be_valid() {
+    let cases = [
+        (
+            "port 70000",
+            "port takes one value: a number from 0 to 65535; the default is 6379.",
+        ),
+        (
+            "port",
+            "port takes one value: a number from 0 to 65535; the default is 6379.",
+        ),
+        (
+            "io-threads x",
+            "io-threads takes one value: a number from 0 to 256; the default is 0, which means automatic.",
+        ),
+        (
+            "maxmemory 1tb",
+            "maxmemory takes one value: an amount of bytes, with or without one of the units kb, mb and gb; the default \
+             is 0.",
+        ),
+        (
+            "maxmemory-clients x",
+            "maxmemory-clients takes one value: an amount of bytes, with or without one of the units kb, mb and gb, or a \
+             percentage from 0% to 100%; the default is 0.",
+        ),
+        (
+            "unixsocketperm 999",
+            "unixsocketperm takes one value: an octal number from 0 to 777; the default is 0.",
+        ),
+        (
+            "slave-read-only perhaps",
+            "slave-read-only takes one value: yes or no; the default is yes.",
+        ),
+        (
+            "appendfsync now",
+            "appendfsync takes one value: one of everysec, always, no; the default is everysec.",
+        ),
+        (
+            "appendfilename a/b",
+            "appendfilename takes one value, in quotes if it contains blanks: the name of a file, without a directory; \
+             the default is appendonly.aof.",
+        ),
+        (
+            "save 1",
+            "save takes pairs of seconds, at least 1, and a number of changes, or \"\"; the default is 3600 1 300 100 60 \
+             10000.",
+        ),
+        (
+            "replicaof a x",
+            "replicaof takes a host and a port from 0 to 65535, or no one.",
+        ),
+        ("include", "include takes one path or pattern of files."),
+        (
+            "maxmemroy 1gb",
+            "There is no parameter 'maxmemroy'. Is 'maxmemory' meant?",
+        ),
+        ("port=77", "A blank separates the name port from its value."),
+        (
+            "no-such-parameter 1",
+            "There is no parameter 'no-such-parameter'; weft-server --print-default-config prints all of them.",
+        ),
+        ("requirepass \"a", crate::advice::OF_QUOTES),
+        ("loadmodule /m.so", crate::advice::OF_MODULES),
+        ("foo.bar 1", crate::advice::OF_MODULES),
+    ];
+    for (line, expected) in cases {
+        let context = failure(&format!("# x\n{line}")).context();
+        assert_eq!(
+            context,
+            format!("This is line 2 of standard input.\n{expected}"),
+            "{line}"
+        );
+    }
+    let whole = failure("cluster-enabled yes\nreplicaof a 1").context();
+    assert_eq!(whole, crate::advice::OF_REPLICA_IN_CLUSTER);
+    let log = failure("logfile /nonexistent/place/log").context();
+    assert!(log.starts_with("logfile is '/nonexistent/place/log': "), "{log}");
+}
+
+#[test]
+fn every_parameter_has_advice_that_fits_its_default() {
+    for id in ParameterId::all() {
+        let parameter = id.parameter();
+        let named = crate::find(parameter.name.as_bytes()).expect("it is in the table");
+        let advice = crate::advice::of_parameter(named);
+        assert!(
+            advice.starts_with(&format!("{} takes ", parameter.name)) && advice.ends_with('.'),
+            "{advice}"
+        );
+        // Such a number is how a bound without a limit is stored.
+        assert!(
+            !advice.contains("9223372036854775807") && !advice.contains("18446744073709551615"),
+            "{advice}"
+        );
+    }
+}
+
+#[test]
+fn errors_name_the_file_and_its_line() {
+    let scratch = ScratchDirectory::new("contexts");
+    let root = scratch.path().display().to_string();
+    scratch.file("part-a.conf", "# a comment");
+    scratch.file("part-b.conf", "timeout 2\n\nport x\n");
+    let inner = scratch.file("inner.conf", &format!("# x\n\ninclude {root}/part-*.conf\n"));
+    let main = scratch.file("main.conf", &format!("hz 10\ninclude {}\n", inner.display()));
+    let error = load_failure(Some(main.clone()), "");
+    // Two files are read as one; the first one lacks a newline at its end.
+    assert!(error.to_string().contains("at line 3\n>>> 'port x'\n"), "{error}");
+    let place = format!(
+        "This is line 3 of {root}/part-b.conf, included by line 3 of {root}/inner.conf, included by line 2 of \
+         {root}/main.conf.\n"
+    );
+    assert!(error.context().starts_with(&place), "{}", error.context());
+
+    scratch.file("part-a.conf", "timeout 1\n");
+    scratch.file("part-b.conf", "timeout 2x\n");
+    let error = load_failure(Some(main.clone()), "");
+    assert!(error.to_string().contains("at line 2\n>>> 'timeout 2x'\n"), "{error}");
+    let place = format!("This is line 1 of {root}/part-b.conf, included by ");
+    assert!(error.context().starts_with(&place), "{}", error.context());
+
+    scratch.file("inner.conf", &format!("include {root}/missing.conf"));
+    let error = load_failure(Some(main), "");
+    assert!(
+        error.to_string().starts_with("Fatal error, can't open config file"),
+        "{error}"
+    );
+    let places =
+        format!("The file is included by line 1 of {root}/inner.conf, included by line 2 of {root}/main.conf.");
+    assert_eq!(error.context(), places);
+
+    let cycle = scratch.file("cycle.conf", &format!("include {root}/cycle.conf"));
+    let context = load_failure(Some(cycle), "").context();
+    assert_eq!(context.matches("line 1 of").count(), 4, "{context}");
+}
+
+#[test]
+fn errors_name_the_option_without_its_value() {
+    let scratch = ScratchDirectory::new("option");
+    let file = scratch.file("weft.conf", "timeout 5\nport 1\n");
+    let error = load_failure(Some(file), "port \"7812\" \nrequirepass \"secret\" \"x\" ");
+    assert!(error.to_string().contains("at line 5\n"), "{error}");
+    let context = error.context();
+    assert!(context.starts_with("This is the option --requirepass.\n"), "{context}");
+    assert!(!context.contains("secret"), "{context}");
+    let context = load_failure(None, "\"-x\" ").context();
+    assert!(
+        context.starts_with("This is an argument before the first option.\n"),
+        "{context}"
+    );
+}
+
+#[test]
+fn a_missing_file_needs_no_context() {
+    assert_eq!(load_failure(Some("/nonexistent/weft.conf".into()), "").context(), "");
+}
