@@ -3,21 +3,76 @@
 //! The search follows Wing and Gong ("Testing and verifying concurrent objects", 1993), with Lowe's memory of places:
 //! it builds the order from its beginning. An operation can be the next one if it is the first remaining one of its
 //! connection, and no remaining operation was answered before it was sent. A place that was reached before (the same
-//! operations done, the same state) is not searched again. A read that is right in a place is put there without a
-//! search for others. An operation whose connection was killed by CLIENT KILL must come before all that were sent after
-//! the reply to CLIENT KILL. If a transaction has killed it, it must come before that transaction.
+//! operations done, the same state) is not searched again. An operation whose connection was killed by CLIENT KILL must
+//! come before all that were sent after the reply to CLIENT KILL. If a transaction has killed it, it must come before
+//! that transaction.
+//!
+//! Four things keep the search short. None of them decides: an order counts only once it is complete, and there is none
+//! only once all places were searched that are not ruled out.
+//!
+//! 1. An operation whose reply shows that it changes nothing is put at the first place at which it is right, without a
+//!    search for others.
+//! 2. The next operation that is tried first is the one that the servers have executed first (`executions`). The true
+//!    order is almost always right, and the operations without a reply that took no effect come last in it.
+//! 3. A place is left at once if it rules out what a remaining reply shows (`demands`, `list_order`).
+//! 4. A search that has become long begins anew in another order: most of its places follow from one early choice.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use fastrand::Rng;
+use weft_server::simulation::Execution;
+
+use crate::demands::Demands;
+use crate::executions::{OrderKey, execution_keys};
 use crate::history::{ConnectionHistory, Event};
-use crate::model::{Effect, Model};
+use crate::list_order::ListOrder;
+use crate::model::{Circumstances, Effect, Model};
 use crate::operation::Operation;
 use crate::reply::{SeenReply, allow_all};
 
-/// The number of places after which the search gives up. A run that is right needs a few thousand.
-const MAX_PLACES: usize = 40_000;
+/// The numbers of places after which the search goes on in another order, or gives up. A run that is right usually
+/// needs about as many places as it has operations.
+const LIMITS: PlaceLimits = PlaceLimits {
+    executed: 60_000,
+    answered: 30_000,
+    shuffled: 10_000,
+    last: 200_000,
+};
+/// The number of random orders that are tried.
+const SHUFFLED_ORDERS: u64 = 5;
+
+/// The key of what most likely took no effect.
+const LAST_KEY: OrderKey = (u64::MAX, u64::MAX);
+
+/// The position of an event in an order that is tried.
+#[derive(Clone, Copy)]
+struct EventRank {
+    key: OrderKey,
+    /// `true` if a server has executed it.
+    was_executed: bool,
+}
+
+impl EventRank {
+    fn of_key(key: OrderKey) -> EventRank {
+        let was_executed = false;
+        EventRank { key, was_executed }
+    }
+}
+
+/// The numbers of places that the parts of the search may reach.
+#[derive(Clone, Copy)]
+struct PlaceLimits {
+    /// In the order of execution.
+    executed: usize,
+    /// In the order of the replies.
+    answered: usize,
+    /// In each random order.
+    shuffled: usize,
+    /// In the order of execution, when all others were tried.
+    last: usize,
+}
 
 /// The result of the check.
 #[derive(Debug)]
@@ -33,6 +88,13 @@ pub enum Verdict {
 /// The histories, with the limits that are the same in all places.
 struct Search<'h> {
     histories: &'h [ConnectionHistory],
+    demands: Demands<'h>,
+    /// `None` if elements may vanish from lists.
+    list_order: Option<ListOrder>,
+    /// For each event of each connection, `true` if it has changed nothing.
+    has_changed_nothing: Vec<Vec<bool>>,
+    /// For each connection, the number of events up to the last one with a reply.
+    answered: Vec<usize>,
     /// For each connection, the step at which another one had killed it; `u64::MAX` if none had. Its requests take no
     /// effect later.
     killed_steps: Vec<u64>,
@@ -50,67 +112,114 @@ struct Search<'h> {
 struct Place {
     done: Vec<usize>,
     model: Model,
+    /// The latest step at which one of the done operations was sent.
+    latest_sent: u64,
 }
 
-/// What may have had an effect on requests, besides the requests themselves.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Circumstances {
-    /// The server has reloaded its data.
-    pub may_reload: bool,
-    /// The keys have moved between the nodes of a cluster.
-    pub may_redirect: bool,
-    /// Keys were evicted.
-    pub may_evict: bool,
-    /// The servers have exchanged their roles.
-    pub may_fail_over: bool,
+/// A search in one order.
+struct Attempt<'s, 'h> {
+    search: &'s Search<'h>,
+    /// For each event of each connection, its position in the order.
+    ranks: Vec<Vec<EventRank>>,
+    /// The places that were found and not searched yet. The last one is searched next.
+    places: Vec<Place>,
+    /// The fingerprints of all places that were found.
+    seen: HashSet<u64>,
+    /// The operations that were done in the place that was farthest.
+    farthest: Vec<usize>,
 }
 
-/// Checks the histories of all connections.
-pub fn check(histories: &[ConnectionHistory], circumstances: Circumstances) -> Verdict {
+/// The result of an attempt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AttemptEnd {
+    /// There is an order.
+    Found,
+    /// There is none.
+    Exhausted,
+    /// It has reached too many places.
+    Suspended,
+}
+
+/// Checks the histories of all connections. `executions` are what the servers have recorded.
+pub fn check(histories: &[ConnectionHistory], circumstances: Circumstances, executions: &[Execution]) -> Verdict {
+    check_within(LIMITS, histories, circumstances, executions)
+}
+
+fn check_within(
+    limits: PlaceLimits,
+    histories: &[ConnectionHistory],
+    circumstances: Circumstances,
+    executions: &[Execution],
+) -> Verdict {
     // Keys that come back to a node count as changed.
     let may_reload = circumstances.may_reload || circumstances.may_redirect || circumstances.may_evict;
-    let histories = &*without_lost_reads(histories);
-    let search = Search {
-        histories,
-        killed_steps: (0..histories.len())
-            .map(|index| killed_step(histories, index))
-            .collect(),
-        killing_transactions: (0..histories.len())
-            .map(|index| killing_transactions(histories, index))
-            .collect(),
-        has_killed_scripts: histories.iter().any(has_killed_script),
+    let circumstances = Circumstances {
         may_reload,
-        may_redirect: circumstances.may_redirect,
+        ..circumstances
     };
-    let mut seen: HashSet<u64> = HashSet::new();
-    let mut places = vec![Place {
-        done: vec![0; histories.len()],
-        model: Model::new(
-            histories.len(),
-            Circumstances {
-                may_reload,
-                ..circumstances
-            },
-        ),
-    }];
-    let mut farthest = places[0].done.clone();
-    while let Some(place) = places.pop() {
-        if is_complete(histories, &place.done) {
-            return Verdict::Serializable;
-        }
-        if place.done.iter().sum::<usize>() > farthest.iter().sum::<usize>() {
-            farthest.clone_from(&place.done);
-        }
-        for next in next_places(&search, &place) {
-            if seen.insert(fingerprint(&next)) {
-                places.push(next);
-            }
-        }
-        if seen.len() > MAX_PLACES {
-            return Verdict::TooLong;
+    let histories = &*without_lost_reads(histories);
+    let search = Search::new(histories, circumstances);
+    let model = Model::new(histories.len(), circumstances);
+    let mut first = search.attempt(execution_order(histories, executions), &model);
+    let mut end = first.run(limits.executed);
+    if end == AttemptEnd::Suspended {
+        end = search.attempt(reply_order(histories), &model).run(limits.answered);
+    }
+    for seed in 0..SHUFFLED_ORDERS {
+        if end == AttemptEnd::Suspended {
+            end = search
+                .attempt(random_order(histories, seed), &model)
+                .run(limits.shuffled);
         }
     }
-    Verdict::NotSerializable(describe(histories, &farthest))
+    if end == AttemptEnd::Suspended {
+        end = first.run(limits.last);
+    }
+    match end {
+        AttemptEnd::Found => Verdict::Serializable,
+        AttemptEnd::Exhausted => Verdict::NotSerializable(describe(histories, &first.farthest)),
+        AttemptEnd::Suspended => Verdict::TooLong,
+    }
+}
+
+/// Returns the order in which the operations were executed, as far as that is known. Others come when they were
+/// answered. What was neither executed nor answered holds up nothing that was.
+fn execution_order(histories: &[ConnectionHistory], executions: &[Execution]) -> Vec<Vec<EventRank>> {
+    let mut order = reply_order(histories);
+    for (ranks, keys) in order.iter_mut().zip(execution_keys(histories, executions)) {
+        let mut next_key = LAST_KEY;
+        for (rank, key) in ranks.iter_mut().zip(keys).rev() {
+            rank.was_executed = key.is_some();
+            if rank.was_executed || rank.key == LAST_KEY {
+                rank.key = key.unwrap_or(next_key);
+            }
+            next_key = rank.key;
+        }
+    }
+    order
+}
+
+/// Returns the order of the replies: what was answered first most likely came first.
+fn reply_order(histories: &[ConnectionHistory]) -> Vec<Vec<EventRank>> {
+    order_by(histories, |event| match event.answer_step() {
+        u64::MAX => LAST_KEY,
+        step => (step, u64::MAX),
+    })
+}
+
+/// Returns an order in which each operation comes at a random step between its request and its reply.
+fn random_order(histories: &[ConnectionHistory], seed: u64) -> Vec<Vec<EventRank>> {
+    let mut random = Rng::with_seed(seed);
+    order_by(histories, |event| match event.answer_step() {
+        u64::MAX => LAST_KEY,
+        step => (random.u64(event.sent_step.min(step)..=step), 0),
+    })
+}
+
+fn order_by(histories: &[ConnectionHistory], mut key_of: impl FnMut(&Event) -> OrderKey) -> Vec<Vec<EventRank>> {
+    let mut rank_of = |event: &Event| EventRank::of_key(key_of(event));
+    let ranks = |history: &ConnectionHistory| history.events.iter().map(&mut rank_of).collect::<Vec<_>>();
+    histories.iter().map(ranks).collect()
 }
 
 /// Returns the histories without the reads that were not answered. Whatever they saw, no client knows.
@@ -122,14 +231,6 @@ fn without_lost_reads(histories: &[ConnectionHistory]) -> Vec<ConnectionHistory>
             .retain(|event| event.answer.is_some() || !event.operation.only_reads());
     }
     histories
-}
-
-/// Returns `true` if every answered operation is done.
-fn is_complete(histories: &[ConnectionHistory], done: &[usize]) -> bool {
-    histories
-        .iter()
-        .zip(done)
-        .all(|(history, &done)| history.events[done..].iter().all(|event| event.answer.is_none()))
 }
 
 /// Returns `true` if the connection has stopped a script by SCRIPT KILL.
@@ -181,7 +282,52 @@ fn kills_of(histories: &[ConnectionHistory], index: usize) -> impl Iterator<Item
     })
 }
 
-impl Search<'_> {
+impl<'h> Search<'h> {
+    fn new(histories: &'h [ConnectionHistory], circumstances: Circumstances) -> Search<'h> {
+        let indexes = 0..histories.len();
+        let has_changed_nothing = |history: &ConnectionHistory| {
+            let events = history.events.iter();
+            events.map(Event::has_changed_nothing).collect::<Vec<_>>()
+        };
+        let answered = |history: &ConnectionHistory| {
+            let last = history.events.iter().rposition(|event| event.answer.is_some());
+            last.map_or(0, |last| last + 1)
+        };
+        Search {
+            histories,
+            demands: Demands::new(histories, circumstances.may_evict),
+            list_order: (!circumstances.may_evict).then(|| ListOrder::new(histories)),
+            has_changed_nothing: histories.iter().map(has_changed_nothing).collect(),
+            answered: histories.iter().map(answered).collect(),
+            killed_steps: indexes.clone().map(|index| killed_step(histories, index)).collect(),
+            killing_transactions: indexes.map(|index| killing_transactions(histories, index)).collect(),
+            has_killed_scripts: histories.iter().any(has_killed_script),
+            may_reload: circumstances.may_reload,
+            may_redirect: circumstances.may_redirect,
+        }
+    }
+
+    fn attempt<'s>(&'s self, ranks: Vec<Vec<EventRank>>, model: &Model) -> Attempt<'s, 'h> {
+        let done = vec![0; self.histories.len()];
+        let first = Place {
+            done: done.clone(),
+            model: model.clone(),
+            latest_sent: 0,
+        };
+        Attempt {
+            search: self,
+            ranks,
+            places: vec![first],
+            seen: HashSet::new(),
+            farthest: done,
+        }
+    }
+
+    /// Returns `true` if every answered operation is done.
+    fn is_complete(&self, done: &[usize]) -> bool {
+        self.answered.iter().zip(done).all(|(answered, done)| done >= answered)
+    }
+
     /// Returns `true` if an event without an answer may have had no effect, for a reason that the model does not know.
     fn may_have_failed_unseen(&self, connection: usize, event: &Event, model: &Model) -> bool {
         let may_fail = match event.operation {
@@ -192,74 +338,122 @@ impl Search<'_> {
         };
         may_fail && event.answer.is_none()
     }
-}
 
-fn next_places(search: &Search<'_>, place: &Place) -> Vec<Place> {
-    let histories = search.histories;
-    let remaining = || {
-        histories
-            .iter()
-            .zip(&place.done)
-            .filter_map(|(history, &done)| history.events.get(done))
-    };
-    // Answers of one connection come in order, so the first remaining one is the earliest.
-    let earliest_answer = remaining()
-        .filter_map(|event| event.answer.as_ref().map(|(_, step)| *step))
-        .min()
-        .unwrap_or(u64::MAX);
-    let earliest_answer_ns = remaining().map(|event| event.answer_ns).min().unwrap_or(u64::MAX);
-    let sent = |(history, &done): (&ConnectionHistory, &usize)| {
-        history.events[..done].iter().map(|event| event.sent_step).max()
-    };
-    let latest_sent = histories.iter().zip(&place.done).filter_map(sent).max().unwrap_or(0);
-    let is_possible_next = |connection: usize, event: &Event| {
-        // Who waits for a list gives up at the end of its time, not before what was answered earlier.
-        earliest_give_up_ns(event).is_none_or(|at_ns| at_ns <= earliest_answer_ns)
-            && event.sent_step <= earliest_answer
-            && latest_sent <= search.killed_steps[connection]
-            && search.killing_transactions[connection]
-                .iter()
-                .all(|(killer, at)| place.done[*killer] <= *at)
-    };
-    // Connections of which a request may still take effect, but not after what was sent later than this step.
-    let unkilled_step = (0..histories.len())
-        .filter(|&connection| place.done[connection] < histories[connection].events.len())
-        .map(|connection| search.killed_steps[connection])
-        .filter(|killed_step| *killed_step >= latest_sent)
-        .min()
-        .unwrap_or(u64::MAX);
-    let mut found = Vec::new();
-    for (connection, history) in histories.iter().enumerate() {
-        let Some(event) = history.events.get(place.done[connection]) else {
-            continue;
+    /// Returns the first remaining event of a connection.
+    fn next_event(&self, place: &Place, connection: usize) -> Option<&'h Event> {
+        self.histories[connection].events.get(place.done[connection])
+    }
+
+    /// Returns the events that may be the next one, with their connections.
+    fn possible_events(&self, place: &Place) -> Vec<(usize, &'h Event)> {
+        let remaining = || (0..self.histories.len()).filter_map(move |connection| self.next_event(place, connection));
+        // Answers of one connection come in order, so the first remaining one is the earliest.
+        let earliest_answer = remaining().map(Event::answer_step).min().unwrap_or(u64::MAX);
+        let earliest_answer_ns = remaining().map(|event| event.answer_ns).min().unwrap_or(u64::MAX);
+        let is_possible = |connection: usize, event: &Event| {
+            // Who waits for a list gives up at the end of its time, not before what was answered earlier.
+            earliest_give_up_ns(event).is_none_or(|at_ns| at_ns <= earliest_answer_ns)
+                && event.sent_step <= earliest_answer
+                && place.latest_sent <= self.killed_steps[connection]
+                && self.killing_transactions[connection]
+                    .iter()
+                    .all(|(killer, at)| place.done[*killer] <= *at)
         };
-        if !is_possible_next(connection, event) {
-            continue;
-        }
-        if search.may_have_failed_unseen(connection, event, &place.model) {
-            // Its connection ended before the error came.
-            let mut done = place.done.clone();
-            done[connection] += 1;
-            let mut model = place.model.clone();
-            model.end_watches(connection, &event.operation);
-            found.push((u64::MAX, Place { done, model }));
-        }
-        let mut model = place.model.clone();
-        if is_possible(&mut model, connection, event) {
-            let mut done = place.done.clone();
-            done[connection] += 1;
-            let is_read = event.operation.only_reads() && model == place.model;
-            let next = Place { done, model };
-            // A read that is right here may come here in any order: it changes nothing, and holds up no other.
-            if is_read && event.sent_step <= unkilled_step {
-                return vec![next];
-            }
-            found.push((event.answer.as_ref().map_or(u64::MAX, |(_, step)| *step), next));
+        (0..self.histories.len())
+            .filter_map(|connection| Some((connection, self.next_event(place, connection)?)))
+            .filter(|&(connection, event)| is_possible(connection, event))
+            .collect()
+    }
+
+    /// Returns the place after an event of a connection, with this model.
+    fn place_after(&self, place: &Place, connection: usize, event: &Event, model: Model) -> Place {
+        let mut done = place.done.clone();
+        done[connection] += 1;
+        Place {
+            done,
+            model,
+            latest_sent: place.latest_sent.max(event.sent_step),
         }
     }
-    // The last one is searched first: what was answered first most likely came first.
-    found.sort_by_key(|(answer_step, _)| Reverse(*answer_step));
-    found.into_iter().map(|(_, next)| next).collect()
+
+    /// Returns the place after an event that changes nothing, if one of these is right here. It may come here in any
+    /// order: it holds up no other.
+    fn place_after_unchanged(&self, place: &Place, events: &[(usize, &Event)]) -> Option<Place> {
+        // Connections of which a request may still take effect, but not after what was sent later than this step.
+        let unkilled_step = (0..self.histories.len())
+            .filter(|&connection| self.next_event(place, connection).is_some())
+            .map(|connection| self.killed_steps[connection])
+            .filter(|killed_step| *killed_step >= place.latest_sent)
+            .min()
+            .unwrap_or(u64::MAX);
+        events.iter().find_map(|&(connection, event)| {
+            if event.sent_step > unkilled_step || !self.has_changed_nothing[connection][place.done[connection]] {
+                return None;
+            }
+            let mut model = place.model.clone();
+            let is_right = is_possible(&mut model, connection, event);
+            let is_unchanged = is_right && model.is_same_for_others(&place.model, connection);
+            is_unchanged.then(|| self.place_after(place, connection, event, model))
+        })
+    }
+
+    /// Returns `false` if a place has no way to the end.
+    fn is_promising(&self, before: &Place, event: &Event, after: &Place) -> bool {
+        let (old, new, done) = (&before.model, &after.model, &*after.done);
+        let list_order = self.list_order.as_ref();
+        self.demands.can_be_met(event, old, new, done)
+            && list_order.is_none_or(|order| order.can_be_met(event, old, new, done))
+    }
+}
+
+impl Attempt<'_, '_> {
+    /// Searches until there is a result, or `limit` places were found, in all calls together.
+    fn run(&mut self, limit: usize) -> AttemptEnd {
+        while self.seen.len() <= limit {
+            let Some(place) = self.places.pop() else {
+                return AttemptEnd::Exhausted;
+            };
+            if self.search.is_complete(&place.done) {
+                return AttemptEnd::Found;
+            }
+            if place.done.iter().sum::<usize>() > self.farthest.iter().sum::<usize>() {
+                self.farthest.clone_from(&place.done);
+            }
+            for next in self.next_places(&place) {
+                if self.seen.insert(fingerprint(&next)) {
+                    self.places.push(next);
+                }
+            }
+        }
+        AttemptEnd::Suspended
+    }
+
+    /// Returns the places after the next operation. The last one is searched first.
+    fn next_places(&self, place: &Place) -> Vec<Place> {
+        let search = self.search;
+        let events = search.possible_events(place);
+        if let Some(next) = search.place_after_unchanged(place, &events) {
+            return vec![next];
+        }
+        let mut found = Vec::new();
+        for (connection, event) in events {
+            let rank = self.ranks[connection][place.done[connection]];
+            let mut model = place.model.clone();
+            if is_possible(&mut model, connection, event) {
+                found.push((rank.key, event, search.place_after(place, connection, event, model)));
+            }
+            if search.may_have_failed_unseen(connection, event, &place.model) {
+                // Its connection ended before the error came.
+                let mut model = place.model.clone();
+                model.end_watches(connection, &event.operation);
+                let key = if rank.was_executed { LAST_KEY } else { rank.key };
+                found.push((key, event, search.place_after(place, connection, event, model)));
+            }
+        }
+        found.retain(|(_, event, next)| search.is_promising(place, event, next));
+        found.sort_by_key(|(key, ..)| Reverse(*key));
+        found.into_iter().map(|(.., next)| next).collect()
+    }
 }
 
 /// Returns the simulated time before which a client did not give up waiting, if it gave up. The server rounds times to
@@ -301,3 +495,6 @@ fn describe(histories: &[ConnectionHistory], farthest: &[usize]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,11 +8,11 @@ use fastrand::Rng;
 use weft_os::thread;
 use weft_server::simulation::start_server;
 
-use crate::checker::Circumstances;
 use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::history::ConnectionHistory;
 use crate::lateness;
 use crate::mix::OperationSource;
+use crate::model::Circumstances;
 use crate::nodes::{Admins, connect_client, end_connections};
 use crate::operation::{TAG_SLOT, use_one_cluster_slot};
 use crate::reply::SeenReply;

@@ -10,11 +10,11 @@ use fastrand::Rng;
 use weft_os::thread;
 use weft_server::simulation::start_server;
 
-use crate::checker::Circumstances;
 use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::history::ConnectionHistory;
 use crate::lateness;
 use crate::mix::OperationSource;
+use crate::model::Circumstances;
 use crate::nodes::{Admins, connect_client, end_connections};
 use crate::operation::Operation;
 use crate::run::{check_copies, client_memory, join_clients, judge, read_everything, wait_until_alone};

@@ -51,6 +51,68 @@ impl Event {
     }
 }
 
+impl Event {
+    /// Returns the step after which the replies had arrived; `u64::MAX` if they never did.
+    pub fn answer_step(&self) -> u64 {
+        self.answer.as_ref().map_or(u64::MAX, |(_, step)| *step)
+    }
+
+    /// Returns the operations, each with its reply if the client has one. A transaction has several; one that was
+    /// answered but has not run has none.
+    pub fn parts(&self) -> Vec<(&Operation, Option<&SeenReply>)> {
+        let replies = self.answer.as_ref().map(|(replies, _)| &**replies);
+        match (&self.operation, replies) {
+            (Operation::Transaction(operations), None) => {
+                operations.iter().map(|operation| (operation, None)).collect()
+            }
+            (Operation::Transaction(operations), Some([.., SeenReply::Array(items)])) => {
+                operations.iter().zip(items.iter().map(Some)).collect()
+            }
+            (Operation::Transaction(_), Some(_)) => Vec::new(),
+            (operation, replies) => vec![(operation, replies.and_then(<[SeenReply]>::first))],
+        }
+    }
+
+    /// Returns `true` if the reply shows that the operation has changed neither data nor the state of the server or of
+    /// another connection, wherever its place in the order is. What has expired or was evicted may be missing from then
+    /// on.
+    pub fn has_changed_nothing(&self) -> bool {
+        let is_harmless = |(operation, reply): (&Operation, Option<&SeenReply>)| match reply {
+            // A killed script marks the watches of others.
+            Some(SeenReply::Error(text)) => !(operation.is_script() && text.contains("Script killed by user")),
+            Some(reply) => operation.only_reads() || operation.is_in_vain(reply),
+            None => false,
+        };
+        self.answer.is_some() && self.parts().into_iter().all(is_harmless)
+    }
+}
+
+/// The place of an event in the histories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventId {
+    /// The index of its connection.
+    pub connection: usize,
+    /// Its index there.
+    pub index: usize,
+}
+
+impl EventId {
+    /// Returns `true` if the event is not done. `done` has the number of events of each connection that are.
+    pub fn remains(self, done: &[usize]) -> bool {
+        self.index >= done[self.connection]
+    }
+}
+
+/// Returns the number of events that are not done.
+pub fn count_remaining(events: &[EventId], done: &[usize]) -> usize {
+    events.iter().filter(|event| event.remains(done)).count()
+}
+
+/// Returns `true` if one of the events is not done.
+pub fn any_remains(events: &[EventId], done: &[usize]) -> bool {
+    events.iter().any(|event| event.remains(done))
+}
+
 /// A pipeline none of whose requests waits for another client.
 #[derive(Clone, Copy, Debug)]
 pub struct PipelineWait {

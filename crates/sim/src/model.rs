@@ -1,17 +1,31 @@
 //! The model of the store: the definition against which replies are checked.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
 
-use crate::checker::Circumstances;
 use crate::history::Event;
 use crate::operation::{self, KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::reply::SeenReply;
+
+/// What may have had an effect on requests, besides the requests themselves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Circumstances {
+    /// The server has reloaded its data.
+    pub may_reload: bool,
+    /// The keys have moved between the nodes of a cluster.
+    pub may_redirect: bool,
+    /// Keys were evicted.
+    pub may_evict: bool,
+    /// The servers have exchanged their roles.
+    pub may_fail_over: bool,
+}
 
 /// The state of a store, and what its connections watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Model {
     strings: [Option<Vec<u8>>; KEYS_PER_TYPE],
-    lists: [VecDeque<Vec<u8>>; KEYS_PER_TYPE],
+    /// Models of neighbouring places share most lists.
+    lists: [Rc<VecDeque<Vec<u8>>>; KEYS_PER_TYPE],
     sets: [BTreeSet<u32>; KEYS_PER_TYPE],
     /// The strings that may have an expiry.
     volatile: [Option<VolatileString>; VOLATILE_KEYS],
@@ -87,6 +101,32 @@ impl Model {
             may_be_marked: vec![false; connections],
             ..Model::default()
         }
+    }
+
+    /// Returns a string.
+    pub fn string(&self, key: usize) -> Option<&[u8]> {
+        self.strings[key].as_deref()
+    }
+
+    /// Returns a list.
+    pub fn list(&self, list: usize) -> &VecDeque<Vec<u8>> {
+        &self.lists[list]
+    }
+
+    /// Returns `true` if a list is the same in both models.
+    pub fn has_same_list(&self, other: &Model, list: usize) -> bool {
+        self.lists[list] == other.lists[list]
+    }
+
+    /// Returns `true` if the models are the same, except for what one connection watches.
+    pub fn is_same_for_others(&self, other: &Model, connection: usize) -> bool {
+        if self == other {
+            return true;
+        }
+        let mut same = self.clone();
+        same.watches[connection].clone_from(&other.watches[connection]);
+        same.may_be_marked[connection] = other.may_be_marked[connection];
+        same == *other
     }
 
     /// Applies an operation of a connection. What the client saw decides between outcomes that are both right: a
@@ -190,9 +230,9 @@ impl Model {
                     missing.for_each(|(key, is_missing)| see_string(key, is_missing));
                 }
             }
-            Operation::Push { list, .. } if is_integer(1) => self.lists[*list].clear(),
-            Operation::PushMany { list, values } if is_integer(values.len()) => self.lists[*list].clear(),
-            Operation::Range(list) if *reply == SeenReply::Array(Vec::new()) => self.lists[*list].clear(),
+            Operation::Push { list, .. } if is_integer(1) => self.lists[*list] = Rc::default(),
+            Operation::PushMany { list, values } if is_integer(values.len()) => self.lists[*list] = Rc::default(),
+            Operation::Range(list) if *reply == SeenReply::Array(Vec::new()) => self.lists[*list] = Rc::default(),
             Operation::BlockingPop { lists, .. } => {
                 // The lists in front of the one with the element were empty.
                 let served = |list: usize| {
@@ -200,7 +240,7 @@ impl Model {
                     matches!(reply, SeenReply::Array(items) if items.first() == Some(&name))
                 };
                 let missing = lists.iter().copied().take_while(|list| !served(*list));
-                missing.for_each(|list| self.lists[list].clear());
+                missing.for_each(|list| self.lists[list] = Rc::default());
             }
             _ => {}
         }
@@ -281,7 +321,7 @@ impl Model {
         let ready = lists.iter().copied().find(|&list| !self.lists[list].is_empty());
         match (ready, observed) {
             (Some(list), _) => {
-                let value = self.lists[list].pop_front();
+                let value = self.list_mut(list).pop_front();
                 let name = operation::list(list).into_bytes();
                 Effect::Replies(vec![SeenReply::Array(vec![
                     SeenReply::Bulk(name),
@@ -295,9 +335,9 @@ impl Model {
     }
 
     fn blocking_move(&mut self, from: usize, to: usize, observed: Option<&[SeenReply]>) -> Effect {
-        match (self.lists[from].pop_front(), observed) {
+        match (self.list_mut(from).pop_front(), observed) {
             (Some(value), _) => {
-                self.lists[to].push_back(value.clone());
+                self.list_mut(to).push_back(value.clone());
                 Effect::Replies(vec![SeenReply::Bulk(value)])
             }
             (None, Some([SeenReply::Null]) | None) => Effect::Replies(vec![SeenReply::Null]),
@@ -412,24 +452,24 @@ impl Model {
             Operation::Push { list, value, is_left } => {
                 let value = value.to_string().into_bytes();
                 match is_left {
-                    true => self.lists[*list].push_front(value),
-                    false => self.lists[*list].push_back(value),
+                    true => self.list_mut(*list).push_front(value),
+                    false => self.list_mut(*list).push_back(value),
                 }
                 SeenReply::Integer(self.lists[*list].len() as i64)
             }
             Operation::PushMany { list, values } => {
                 let values = values.iter().map(|value| value.to_string().into_bytes());
-                self.lists[*list].extend(values);
+                self.list_mut(*list).extend(values);
                 SeenReply::Integer(self.lists[*list].len() as i64)
             }
             Operation::Pop { list, is_left } => {
-                let list = &mut self.lists[*list];
+                let list = self.list_mut(*list);
                 let value = if *is_left { list.pop_front() } else { list.pop_back() };
                 SeenReply::bulk(value.as_deref())
             }
             Operation::Move(from, to) => {
-                let value = self.lists[*from].pop_front();
-                self.lists[*to].extend(value.clone());
+                let value = self.list_mut(*from).pop_front();
+                self.list_mut(*to).extend(value.clone());
                 SeenReply::bulk(value.as_deref())
             }
             Operation::Range(list) => SeenReply::Array(
@@ -472,7 +512,7 @@ impl Model {
                 SeenReply::bulk(self.strings[*b].as_deref()),
             ]),
             Operation::ScriptPush(key, value) | Operation::ScriptSlowPush(key, value) => {
-                self.lists[*key].push_back(value.to_string().into_bytes());
+                self.list_mut(*key).push_back(value.to_string().into_bytes());
                 SeenReply::Integer(self.lists[*key].len() as i64)
             }
             Operation::ScriptUndeclared(a, b, value) => {
@@ -525,6 +565,10 @@ impl Model {
             Operation::KillOthers | Operation::Publish { .. } | Operation::Ignored(_) => SeenReply::Unknown,
             _ => return None,
         })
+    }
+
+    fn list_mut(&mut self, list: usize) -> &mut VecDeque<Vec<u8>> {
+        Rc::make_mut(&mut self.lists[list])
     }
 
     fn set(&mut self, key: usize, value: Vec<u8>) {

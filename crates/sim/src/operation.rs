@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::reply::SeenReply;
+
 /// The numbers of keys of each type: few, so that clients meet.
 pub const KEYS_PER_TYPE: usize = 4;
 /// The number of keys with an expiry.
@@ -361,6 +363,54 @@ impl Operation {
                 | Save
                 | Ignored(_)
         )
+    }
+
+    /// Returns `true` if the reply shows that the operation has found nothing to change.
+    pub fn is_in_vain(&self, reply: &SeenReply) -> bool {
+        match self {
+            Pop { .. } | Move(..) | BlockingPop { .. } | BlockingMove { .. } => *reply == SeenReply::Null,
+            Delete(_) | DeleteVolatile(_) | AddMember(..) => *reply == SeenReply::Integer(0),
+            _ => false,
+        }
+    }
+
+    /// Returns the operations of a transaction, or the operation itself.
+    pub fn single_operations(&self) -> &[Operation] {
+        match self {
+            Transaction(operations) => operations,
+            other => std::slice::from_ref(other),
+        }
+    }
+
+    /// Returns the number that the operation writes to strings.
+    pub fn written_number(&self) -> Option<u32> {
+        match self {
+            Set(_, value) | SetGet(_, value) | SetMany(_, value) | SetRepeatedly(_, value) => Some(*value),
+            ScriptSwap(_, _, value) | ScriptSlowSwap(_, _, value) | ScriptUndeclared(_, _, value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// Returns the elements that the operation pushes to lists, without those that it moves.
+    pub fn pushed_elements(&self) -> &[u32] {
+        match self {
+            PushMany { values, .. } => values,
+            Push { value, .. } | ScriptPush(_, value) | ScriptSlowPush(_, value) => std::slice::from_ref(value),
+            _ => &[],
+        }
+    }
+
+    /// Returns `true` if the operation may change or read this list.
+    pub fn uses_list(&self, list: usize) -> bool {
+        match self {
+            Push { list: used, .. } | PushMany { list: used, .. } | Pop { list: used, .. } => *used == list,
+            Range(used) | ScriptPush(used, _) | ScriptSlowPush(used, _) => *used == list,
+            Move(from, to) | BlockingMove { from, to, .. } => *from == list || *to == list,
+            BlockingPop { lists, .. } => lists.contains(&list),
+            FlushAll | Save => true,
+            Transaction(operations) => operations.iter().any(|operation| operation.uses_list(list)),
+            _ => false,
+        }
     }
 
     /// Returns `true` if the operation is a script.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use weft_os::scheduler;
 use weft_os::thread;
-use weft_server::simulation::{share_slots, start_server};
+use weft_server::simulation::{executions, share_slots, start_server};
 
 use crate::blocked_receiver;
-use crate::checker::{self, Circumstances, Verdict};
+use crate::checker::{self, Verdict};
 use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::cluster;
 use crate::disturber;
@@ -22,6 +22,7 @@ use crate::late_reader;
 use crate::lateness::{self, IdleWait};
 use crate::meeting::{self, Attendance};
 use crate::mix::OperationSource;
+use crate::model::Circumstances;
 use crate::nodes::end_connection;
 use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::power_loss;
@@ -34,6 +35,9 @@ use crate::turns;
 
 const PRIMARY: &str = "primary.sock";
 const REPLICA: &str = "replica.sock";
+/// The first of the ports of the servers. They are no ports of the machine: connections between the servers are Unix
+/// sockets of the process.
+const FIRST_PORT: u16 = 20_000;
 /// The number of steps after which a run counts as endless.
 const MAX_STEPS: u64 = 400_000_000;
 /// The time in which no thread can run while a request that does not block is unanswered, in nanoseconds. The server
@@ -41,11 +45,11 @@ const MAX_STEPS: u64 = 400_000_000;
 const MAX_IDLE_WAIT_NS: u64 = 10_000_000;
 const REPLICA_PATIENCE: usize = 2000;
 
-/// Runs one seed in the current directory, which must be empty. Usage: `weft-sim SEED PORT`.
+/// Runs one seed in the current directory, which must be empty. Usage: `weft-sim SEED`.
 pub fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1).map(|word| word.parse::<u64>());
-    let (Some(Ok(seed)), Some(Ok(port))) = (arguments.next(), arguments.next()) else {
-        eprintln!("usage: weft-sim SEED PORT");
+    let seed = std::env::args().nth(1).and_then(|word| word.parse::<u64>().ok());
+    let Some(seed) = seed else {
+        eprintln!("usage: weft-sim SEED");
         return ExitCode::FAILURE;
     };
     entropy::seed(seed);
@@ -54,7 +58,7 @@ pub fn main() -> ExitCode {
     // What was added later is drawn from other numbers, so that the seeds keep their operations.
     let mut further = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
     let scenario = RunPlan::draw(&mut random, &mut further);
-    let outcome = run(&scenario, &mut random, &mut further, port as u16);
+    let outcome = run(&scenario, &mut random, &mut further, FIRST_PORT);
     let figures = scheduler::figures();
     println!(
         "seed {seed}: {} steps, {} switches, {} ms simulated, trace {:016x}, {scenario:?}",
@@ -206,24 +210,31 @@ pub fn judge(
     longest: &IdleWait,
 ) -> Result<String, String> {
     let count: usize = histories.iter().map(|history| history.events.len()).sum();
-    match checker::check(histories, circumstances) {
+    match checker::check(histories, circumstances, &executions()) {
         Verdict::Serializable => Ok(format!(
             "{count} operations, longest idle wait {} us",
             longest.nanoseconds / 1000
         )),
-        Verdict::TooLong => Ok(format!("{count} operations, the search for an order gave up")),
+        Verdict::TooLong => {
+            write_history(histories);
+            Ok(format!("{count} operations, the search for an order gave up"))
+        }
         Verdict::NotSerializable(text) => {
-            // The whole history, for finding the reason.
-            let lines: Vec<String> = histories
-                .iter()
-                .enumerate()
-                .flat_map(|(connection, history)| history.events.iter().map(move |event| (connection, event)))
-                .map(|(connection, event)| format!("{connection} {event:?}\n"))
-                .collect();
-            let _ = std::fs::write("history", lines.concat());
+            write_history(histories);
             Err(text)
         }
     }
+}
+
+/// Writes the whole history to a file, for finding the reason of a verdict.
+fn write_history(histories: &[ConnectionHistory]) {
+    let lines: Vec<String> = histories
+        .iter()
+        .enumerate()
+        .flat_map(|(connection, history)| history.events.iter().map(move |event| (connection, event)))
+        .map(|(connection, event)| format!("{connection} {event:?}\n"))
+        .collect();
+    let _ = std::fs::write("history", lines.concat());
 }
 
 fn run_disturber(seed: u64, scenario: &RunPlan) -> ConnectionResult {

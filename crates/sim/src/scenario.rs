@@ -208,7 +208,7 @@ impl Focus {
     }
 }
 
-const FOCUSES: [Focus; 28] = [
+const FOCUSES: [Focus; 29] = [
     Focus::new(&[Kind::FlushAll, Kind::Transaction], &[Disturbance::Pause]),
     // Commands that were admitted wait at the gate, or on their way to another thread.
     Focus::new(&[Kind::ExclusiveTransaction], &[Disturbance::Pause])
@@ -320,6 +320,13 @@ const FOCUSES: [Focus; 28] = [
     Focus::new(&[Kind::SetRepeatedly], &[Disturbance::Pause])
         .beside(&[Kind::String])
         .with(&[Need::Crowd, Need::Meetings]),
+    // The keys of commands on snapshots change before the results are stored.
+    Focus::new(
+        &[Kind::Set, Kind::Set, Kind::List],
+        &[Disturbance::Pause, Disturbance::Demote],
+    )
+    .beside(&[Kind::Set, Kind::FlushAll])
+    .with(&[Need::Crowd, Need::TwoKeys, Need::Meetings]),
 ];
 
 impl Disturbance {
@@ -614,6 +621,14 @@ impl RunPlan {
         self.appendfsync == Some("always") && (is_drawn || is_forced("spared-disk"))
     }
 
+    /// Returns `true` if lists and sets have the layout of large ones from a few elements on, in half of the runs. A
+    /// command on a snapshot pins such a value, and copies a small one.
+    fn has_large_values(&self) -> bool {
+        // From what is drawn already, so that the seeds stay what they are.
+        let is_drawn = (self.clients + self.pipelines + 2 * self.workers).is_multiple_of(2);
+        !self.evicts && (is_drawn || is_forced("large-values"))
+    }
+
     /// The command line of a node of a cluster.
     pub fn node_arguments(&self, node: usize, socket: &str, port: u16, bus_port: u16) -> Vec<OsString> {
         let mut arguments = self.server_arguments(port, socket);
@@ -682,6 +697,10 @@ impl RunPlan {
         }
         if self.watches_expiry() {
             words.extend(["--hz", "100"]);
+        }
+        if self.has_large_values() {
+            words.extend(["--list-max-listpack-size", "2", "--set-max-intset-entries", "1"]);
+            words.extend(["--set-max-listpack-entries", "1"]);
         }
         words.into_iter().map(OsString::from).collect()
     }

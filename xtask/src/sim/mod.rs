@@ -14,14 +14,15 @@ use seeds::{SeedRuns, TimeLimit};
 const DEFAULT_SECONDS: u64 = 180;
 /// The same for a planted fault, in seconds of the processors. Nearly all are found within two minutes.
 const DEFAULT_SECONDS_PER_FAULT: u64 = 480;
-/// The number of seeds that are run until two runs are the same.
+/// The number of seeds that are run twice first, and must repeat their runs.
 const REPEATED_SEEDS: u64 = 3;
 
-/// Runs new seeds for a time (`--seconds`, `--from`), the first ones until two runs are the same, or one seed
-/// (`--seed`), or the planted faults (`--planted all` or a list of names).
+/// Runs new seeds for a time (`--seconds`, `--from`), the first ones twice, or one seed (`--seed`), or the planted
+/// faults (`--planted all` or a list of names).
 ///
 /// # Errors
-/// Fails if a seed fails, if a planted fault is not found, or if the simulation cannot be built.
+/// Fails if a seed fails or does not repeat its run, if a planted fault is not found, or if the simulation cannot be
+/// built.
 pub fn main(words: &[String]) -> Result<(), String> {
     let options = Options::parse(words, &["seed", "seconds", "from", "jobs", "planted"], &[])?;
     let jobs = options.number("jobs", default_jobs())?;

@@ -1,7 +1,6 @@
 //! Runs the simulation once per seed, each in a process and a directory of its own.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -13,16 +12,18 @@ use crate::workspace;
 
 /// The time after which a run counts as hanging: a thread waits in a way that the scheduler does not know.
 const RUN_TIMEOUT: Duration = Duration::from_secs(120);
-/// The number of loopback ports of a run: two servers, each with a port for the cluster bus.
-const PORTS_PER_RUN: u16 = 4;
-/// The loopback ports of runs. Those of a run follow one another, and all have five digits: the length of a
-/// number in a message may change the order of a run.
-const PORTS: std::ops::Range<u16> = 20_000..30_000;
+/// The environments of the runs that must repeat themselves although their servers are connected in all ways: by the
+/// cluster bus and slot migrations, and as primary and replica, with one channel and with two.
+const CONNECTED_RUNS: [(&str, &str); 3] = [
+    ("WEFT_SIM_CLUSTER", "1"),
+    ("WEFT_SIM_WITH", "failovers"),
+    ("WEFT_SIM_WITH", "dual-channel"),
+];
 
 /// The number of seeds from which on the share of searches that gave up says something.
-const MIN_SEEDS_FOR_SHARE: u64 = 100;
-/// The share of searches for an order that may give up, in percent. Usual are 5 to 10 (docs/TESTING.md).
-const MAX_PERCENT_GIVEN_UP: u64 = 25;
+const MIN_SEEDS_FOR_SHARE: u64 = 300;
+/// The share of searches for an order that may give up, in percent (docs/TESTING.md).
+const MAX_PERCENT_GIVEN_UP: u64 = 1;
 
 /// Seeds to be tried.
 pub struct SeedRuns {
@@ -63,7 +64,8 @@ pub struct SeedResults {
     pub failure: Option<Failure>,
     operations: u64,
     steps: u64,
-    gave_up: u64,
+    /// The seeds whose search for an order gave up.
+    gave_up: Vec<u64>,
     elapsed: Duration,
     processor_time: Duration,
 }
@@ -72,7 +74,7 @@ pub struct SeedResults {
 struct Totals {
     operations: u64,
     steps: u64,
-    gave_up: u64,
+    gave_up: Vec<u64>,
     passed: u64,
     failure: Option<Failure>,
     /// The digest of the steps of the last run.
@@ -96,25 +98,32 @@ impl SeedResults {
     /// One line of figures.
     pub fn summary(&self) -> String {
         let failed = u64::from(self.failure.is_some());
+        let gave_up = match &*self.gave_up {
+            [] => "no search for an order gave up".to_owned(),
+            seeds => format!(
+                "{} searches for an order gave up: those of the seeds {seeds:?}",
+                seeds.len()
+            ),
+        };
         format!(
-            "{} seeds passed, {failed} failed in {:.1} s: {} operations, {} million steps, {} searches for an order gave up",
+            "{} seeds passed, {failed} failed in {:.1} s: {} operations, {} million steps, {gave_up}",
             self.passed,
             self.elapsed.as_secs_f64(),
             self.operations,
             self.steps / 1_000_000,
-            self.gave_up
         )
     }
 
     /// Returns an error text if so many searches for an order gave up that the runs have checked too little.
     pub fn check_given_up(&self) -> Result<(), String> {
-        let percent = self.gave_up * 100 / self.passed.max(1);
-        if self.passed < MIN_SEEDS_FOR_SHARE || percent <= MAX_PERCENT_GIVEN_UP {
+        let are_few = self.gave_up.len() as u64 * 100 <= self.passed * MAX_PERCENT_GIVEN_UP;
+        if self.passed < MIN_SEEDS_FOR_SHARE || are_few {
             return Ok(());
         }
         Err(format!(
             "{} of {} searches for an order gave up: more than {MAX_PERCENT_GIVEN_UP} percent",
-            self.gave_up, self.passed
+            self.gave_up.len(),
+            self.passed
         ))
     }
 
@@ -191,7 +200,7 @@ impl Totals {
     fn add(&mut self, other: Totals) {
         self.operations += other.operations;
         self.steps += other.steps;
-        self.gave_up += other.gave_up;
+        self.gave_up.extend(other.gave_up);
         self.passed += other.passed;
         if self.failure.is_none() {
             self.failure = other.failure;
@@ -207,35 +216,41 @@ pub fn passes(program: &Path, seed: u64, environment: &[(String, String)]) -> Re
     Ok(run_seed(program, seed, 0, environment)?.failure.is_none())
 }
 
-/// The maximum number of runs of a seed of which two must be the same. The connections of replicas and cluster nodes
-/// are those of the kernel, which delivers late on a busy machine: some runs take another course because of that.
-const RUNS_UNTIL_REPEATED: usize = 4;
-
-/// Runs each of these seeds until two runs are the same.
+/// Runs each of these seeds twice, and the first one twice more with servers that are connected to one another.
 ///
 /// # Errors
-/// If a run fails, or all runs differ: such a seed could not be used to look into a failure.
+/// If a run fails, or two runs of a seed differ: such a seed could not be used to look into a failure.
 pub fn check_repeatability(program: &Path, seeds: std::ops::Range<u64>) -> Result<(), String> {
+    let first = seeds.start;
     for seed in seeds {
-        let mut traces: Vec<String> = Vec::new();
-        while traces.len() < RUNS_UNTIL_REPEATED {
-            let outcome = run_seed(program, seed, 0, &[])?;
-            if let Some(failure) = outcome.failure {
-                return Err(failure.describe());
-            }
-            let trace = outcome.trace;
-            if !trace.is_empty() && traces.contains(&trace) {
-                break;
-            }
-            traces.push(trace);
-        }
-        if traces.len() == RUNS_UNTIL_REPEATED {
-            return Err(format!(
-                "seed {seed} does not repeat a run: the steps have the digests {traces:?}"
-            ));
-        }
+        check_repeated_run(program, seed, &[])?;
+    }
+    for (name, value) in CONNECTED_RUNS {
+        let environment = [(name.to_owned(), value.to_owned())];
+        check_repeated_run(program, first, &environment).map_err(|text| format!("with {name}={value}: {text}"))?;
     }
     Ok(())
+}
+
+/// Runs a seed twice.
+fn check_repeated_run(program: &Path, seed: u64, environment: &[(String, String)]) -> Result<(), String> {
+    let run = || {
+        let outcome = run_seed(program, seed, 0, environment)?;
+        match outcome.failure {
+            Some(failure) => Err(failure.describe()),
+            None => Ok(outcome.trace),
+        }
+    };
+    let (first, second) = (run()?, run()?);
+    if first == second && !first.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "seed {seed} does not repeat its run: the decisions of the scheduler have the digests '{first}' and \
+         '{second}', so something in it does not depend on the seed alone; run `{} {seed}` twice, each time in an \
+         empty directory and with WEFT_SIM_TRACE=FILE: the first line in which the two files differ shows the thread",
+        program.display()
+    ))
 }
 
 /// Runs one seed and prints its figures.
@@ -271,7 +286,7 @@ fn run_seed(program: &Path, seed: u64, job: usize, environment: &[(String, Strin
     let file = File::create(&output).map_err(failed)?;
     let errors = file.try_clone().map_err(failed)?;
     let mut child = command(program, job)
-        .args([seed.to_string(), free_ports(job)?.to_string()])
+        .arg(seed.to_string())
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .current_dir(&directory)
         .stdin(Stdio::null())
@@ -284,7 +299,7 @@ fn run_seed(program: &Path, seed: u64, job: usize, environment: &[(String, Strin
     let mut totals = Totals {
         steps: number_before(&text, " steps"),
         operations: number_before(&text, " operations"),
-        gave_up: u64::from(text.contains("gave up")),
+        gave_up: text.contains("gave up").then_some(seed).into_iter().collect(),
         trace: trace_in(&text),
         ..Totals::default()
     };
@@ -304,18 +319,6 @@ fn run_seed(program: &Path, seed: u64, job: usize, environment: &[(String, Strin
     Ok(totals)
 }
 
-/// Returns the first of the ports of a run, none of which is in use. Other simulations on this machine begin their
-/// search elsewhere.
-fn free_ports(job: usize) -> Result<u16, String> {
-    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    let groups = (PORTS.end - PORTS.start) / PORTS_PER_RUN;
-    let first = (std::process::id() as usize * 16 + job) % usize::from(groups);
-    (0..groups)
-        .map(|offset| PORTS.start + PORTS_PER_RUN * ((first as u16 + offset) % groups))
-        .find(|first| (*first..first + PORTS_PER_RUN).all(is_free))
-        .ok_or_else(|| format!("no {PORTS_PER_RUN} free ports in {PORTS:?}"))
-}
-
 /// Returns the digest of its steps that a run prints.
 fn trace_in(text: &str) -> String {
     let after = text.split(", trace ").nth(1).unwrap_or_default();
@@ -330,7 +333,8 @@ fn work_directory(job: usize) -> PathBuf {
     } else {
         std::env::temp_dir()
     };
-    base.join(format!("weft-sim-{}-{job}", std::process::id()))
+    // Names of one length: servers count the memory for paths.
+    base.join(format!("weft-sim-{:07}-{job:03}", std::process::id()))
 }
 
 /// A process on one processor switches threads several times faster.
