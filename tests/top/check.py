@@ -221,6 +221,36 @@ def weft_workers(options):
             terminal.shows("worker 0", "worker 1", "of 2 workers are in use")
 
 
+def hot_keys(options):
+    """The most used keys of Weft, which samples them only while they are asked for."""
+    with Server(options.server) as server:
+        client = Client(server.port)
+        state = lambda: client.call("WEFT", "HOTKEYS", "GET")[1]
+        with Terminal(options.top, "-p", str(server.port), "-i", "0.2") as terminal:
+            terminal.press("6h")
+            terminal.shows("The server samples no keys", "Press s to start")
+            assert state() == b"off"
+            terminal.press("s")
+            wait_until(lambda: state() == b"on", lambda: "the server does not sample")
+            for _ in range(4000):
+                client.call("GET", b"hot\x1b[2J")
+            terminal.shows("One of 64 uses of keys is sampled", "hot\\u{1b}[2J", "100.0 %")
+            terminal.press("s")
+            terminal.shows("Sampling has ended")
+            assert state() == b"off"
+        client.call("WEFT", "HOTKEYS", "START", "SAMPLE", "1")
+        client.call("GET", "key")
+        code, output, errors = run_json(options.top, server.port, "--once", "--hot-keys")
+        assert code == 0, errors
+        figures = json.loads(output)["hot_keys"]
+        assert [row["name"] for row in figures["rows"]] == ["key"], figures
+        assert state() == b"on", "what another client has started goes on"
+        if options.valkey:
+            with Server(options.valkey) as other:
+                report = json.loads(run_json(options.top, other.port, "--once", "--hot-keys")[1])
+                assert "Weft" in report["unavailable"]["hot_keys"], report["unavailable"]
+
+
 def valkey_panels(options):
     """The panels, with Valkey."""
     panels(options, options.valkey)
@@ -488,7 +518,7 @@ def command_lines(options):
 
 CHECKS = [
     weft_panels, weft_workers, valkey_panels, slots, kill_client, resizing, lost_server, stopped_server, signals, colors,
-    hostile_server, json_figures, passwords, restricted_user, documented_user, unix_socket, tls, command_lines,
+    hot_keys, hostile_server, json_figures, passwords, restricted_user, documented_user, unix_socket, tls, command_lines,
 ]
 
 

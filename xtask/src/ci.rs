@@ -411,6 +411,7 @@ fn stress() -> Result<StepOutcome, String> {
 
 fn simulation_build() -> Result<StepOutcome, String> {
     cargo(&["test", "--quiet", "-p", "weft-os", "--features", "simulated", "--lib"])?;
+    cargo(&["test", "--quiet", "-p", "weft-sim", "--features", "simulated"])?;
     crate::sim::build_here().map(|_| StepOutcome::Passed)
 }
 

@@ -7,6 +7,7 @@ mod clients;
 mod diff;
 mod failover;
 mod fuzz;
+mod operations;
 mod options;
 mod oracle;
 mod packaging;
@@ -19,6 +20,7 @@ mod step_process;
 mod stress;
 mod test_report;
 mod tidy;
+mod tls;
 mod workspace;
 
 use std::process::ExitCode;
@@ -37,6 +39,7 @@ cargo xtask packaging [--server PATH] [--only TEXT]
 cargo xtask sim      [--seconds S] [--from SEED] [--seed SEED] [--jobs N] [--planted all|NAME,NAME]
 cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N] [--only PART,PART]
 cargo xtask failover [--server PATH] [--seconds S] [--io-threads N] [--seed N] [--only SCENARIO,SCENARIO] [--mixed]
+cargo xtask operations [--server PATH] [--seconds S] [--io-threads N] [--seed N]
 cargo xtask power-loss [--server PATH] [--seed N] [--losses N] [--data FATE] [--policy POLICY]
                      | --kills N | --self-check
                      | --errors [--valkey PATH] [--filter TEXT] [--stride N]
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         "sanitize" => sanitize::main(&rest),
         "sim" => sim::main(&rest),
         "failover" => failover::main(&rest),
+        "operations" => operations::main(&rest),
         "stress" => stress::main(&rest),
         "power-loss" => power_loss::main(&rest),
         "" | "help" | "--help" | "-h" => {

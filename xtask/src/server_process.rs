@@ -6,15 +6,23 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
+use rustls::ClientConfig;
+
+use crate::tls::TlsConnection;
 
 /// The time limit for the start. A node of a cluster replies only once it has loaded its append-only file.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time limit for a reply to PING, after which the server is asked again.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The configuration file of a node that was started from one.
+pub const CONFIGURATION_FILE: &str = "server.conf";
 
 /// A running server with its own directory, which is removed when the handle is dropped.
 pub struct ServerProcess {
@@ -24,6 +32,8 @@ pub struct ServerProcess {
     directory: PathBuf,
     /// The program and its arguments.
     command_line: Vec<String>,
+    /// The configuration of clients, if it listens with TLS only.
+    tls: Option<Arc<ClientConfig>>,
 }
 
 impl ServerProcess {
@@ -46,7 +56,28 @@ impl ServerProcess {
         command_line.push(directory.display().to_string());
         command_line.extend(bus_port);
         command_line.extend_from_slice(arguments);
-        Self::start_exactly(directory, address, command_line)
+        Self::start_exactly(directory, address, command_line, None)
+    }
+
+    /// Starts a node of a cluster that listens with TLS only, from a configuration file, and waits until it replies.
+    /// Its addresses, its directory and its log are added to `configuration`. The log is written by the server itself,
+    /// to the same file as its output.
+    ///
+    /// # Errors
+    /// Fails like [`Self::start`].
+    pub fn start_tls_node(binary: &Path, configuration: &str, tls: &Arc<ClientConfig>) -> Result<Self, String> {
+        let directory = new_directory()?;
+        let (address, bus) = (unused_address()?, unused_address()?);
+        let text = format!(
+            "port 0\ntls-port {}\ncluster-port {}\nbind 127.0.0.1\ndir {}\nlogfile log\n{configuration}",
+            address.port(),
+            bus.port(),
+            directory.display()
+        );
+        let file = directory.join(CONFIGURATION_FILE);
+        fs::write(&file, text).map_err(|error| error.to_string())?;
+        let command_line = vec![binary.display().to_string(), file.display().to_string()];
+        Self::start_exactly(directory, address, command_line, Some(Arc::clone(tls)))
     }
 
     /// Starts a Sentinel with this configuration, to which `port`, `bind` and `dir` are added, and waits until it
@@ -66,15 +97,21 @@ impl ServerProcess {
         fs::write(&file, text).map_err(|error| error.to_string())?;
         let mut command_line = vec![binary.display().to_string(), file.display().to_string()];
         command_line.extend(arguments.iter().map(|word| (*word).to_owned()));
-        Self::start_exactly(directory, address, command_line)
+        Self::start_exactly(directory, address, command_line, None)
     }
 
-    fn start_exactly(directory: PathBuf, address: SocketAddr, command_line: Vec<String>) -> Result<Self, String> {
+    fn start_exactly(
+        directory: PathBuf,
+        address: SocketAddr,
+        command_line: Vec<String>,
+        tls: Option<Arc<ClientConfig>>,
+    ) -> Result<Self, String> {
         let mut server = Self {
             child: spawn(&command_line, &directory)?,
             address,
             directory,
             command_line,
+            tls,
         };
         server.await_start()?;
         Ok(server)
@@ -136,6 +173,11 @@ impl ServerProcess {
             .is_some_and(|file| file == name)
     }
 
+    /// Returns the directory in which the server runs. It contains the file `log`.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Returns the id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -152,7 +194,7 @@ impl ServerProcess {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("stopped at once ({status}); its log ends with:"));
             }
-            if responds_to_ping(self.address) {
+            if responds_to_ping(self.address, self.tls.as_ref()) {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(20));
@@ -224,15 +266,20 @@ fn spawn(command_line: &[String], directory: &Path) -> Result<Child, String> {
 }
 
 /// Returns `true` if a server on `address` replies to a PING, even with an error.
-fn responds_to_ping(address: SocketAddr) -> bool {
-    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
+fn responds_to_ping(address: SocketAddr, tls: Option<&Arc<ClientConfig>>) -> bool {
+    if let Some(config) = tls {
+        return TlsConnection::connect(address, PING_TIMEOUT, config).is_ok_and(ping);
+    }
+    let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
         return false;
     };
+    stream.set_read_timeout(Some(PING_TIMEOUT)).is_ok() && ping(stream)
+}
+
+/// Returns `true` if PING gets a reply over this connection.
+fn ping(mut stream: impl Read + Write) -> bool {
     let mut reply = [0u8; 1];
-    stream.set_read_timeout(Some(Duration::from_secs(2))).is_ok()
-        && stream.write_all(b"PING\r\n").is_ok()
-        && stream.read_exact(&mut reply).is_ok()
-        && matches!(reply[0], b'+' | b'-')
+    stream.write_all(b"PING\r\n").is_ok() && stream.read_exact(&mut reply).is_ok() && matches!(reply[0], b'+' | b'-')
 }
 
 /// Returns an address that is not in use and was not returned before. The kernel may give a port that was just released
@@ -272,6 +319,7 @@ mod tests {
             address: SocketAddr::from(([127, 0, 0, 1], 1)),
             directory,
             command_line,
+            tls: None,
         }
     }
 

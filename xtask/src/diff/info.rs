@@ -1,13 +1,17 @@
 //! Compares replies of INFO: the names of all fields in their order, and every value that does not belong to the server
 //! itself.
 //!
-//! Weft's own fields begin with `weft_`; they are left out, and so is a section that has no others. What Weft lacks and
-//! whose values are not compared stands in [`Exceptions`].
+//! Weft's own fields begin with `weft_`; they are left out, and so is a section that has no others. So are those of
+//! single I/O threads: the compared Valkey has one thread. What Weft lacks and whose values are not compared stands in
+//! [`Exceptions`].
 
 use super::exceptions::Exceptions;
 
 /// The start of the names of fields that only Weft has.
 const OWN_PREFIX: &str = "weft_";
+
+/// The start of the names of fields about one of several I/O threads. A number follows.
+const THREAD_PREFIX: &str = "used_active_time_io_thread_";
 
 /// The sections whose order is that of a hash table.
 const UNORDERED_SECTIONS: &[&str] = &["Commandstats", "Latencystats"];
@@ -55,10 +59,16 @@ fn sections(text: &str) -> Vec<InfoSection> {
 fn own_fields_removed(mut sections: Vec<InfoSection>) -> Vec<InfoSection> {
     sections.retain_mut(|(_, fields)| {
         let had_fields = !fields.is_empty();
-        fields.retain(|(name, _)| !name.starts_with(OWN_PREFIX));
+        fields.retain(|(name, _)| !name.starts_with(OWN_PREFIX) && !is_of_one_thread(name));
         !had_fields || !fields.is_empty()
     });
     sections
+}
+
+/// Returns `true` if a field is about one of several I/O threads.
+fn is_of_one_thread(field: &str) -> bool {
+    let number = field.strip_prefix(THREAD_PREFIX);
+    number.is_some_and(|number| number.parse::<u8>().is_ok())
 }
 
 /// Returns one line for each section and field, with the value if it is compared.

@@ -163,6 +163,7 @@ const CASES: &[PlantedDifference] = &[
     plant("@scan: another element", Case("SADD k a b\n@scan SSCAN k CURSOR"), |reply| in_page(reply, last_replaced)),
     plant("@info: another name", Case("@info\nINFO everything"), |reply| replaced(reply, "used_memory_lua:", "used_memory_lu:")),
     plant("@info: a field is missing", Case("@info\nINFO everything"), |reply| replaced(reply, "tcp_port:", "weft_tcp_port:")),
+    plant("@info: another field of a thread", Case("@info\nINFO everything"), |reply| replaced(reply, "used_active_time_main_thread:", "used_active_time_io_thread:")),
     plant("@info: another value", Case("@info\nINFO everything"), |reply| replaced(reply, "server_mode:standalone", "server_mode:cluster")),
     plant("@info: a section is missing", Case("@info\nINFO everything"), |reply| replaced(reply, "# CPU\r\n", "")),
     plant("@info: another number of calls", Case("CONFIG RESETSTAT\nGET k\n@info\nINFO commandstats"), |reply| replaced(reply, "cmdstat_get:calls=1", "cmdstat_get:calls=2")),

@@ -11,7 +11,7 @@ use super::scenario::FailoverScenario;
 use crate::stress::client::StressReply;
 
 /// The number of primaries, each with one replica.
-const PRIMARIES: usize = 3;
+pub const PRIMARIES: usize = 3;
 const SLOTS: usize = 16384;
 /// The node timeout of planned failovers. On a busy machine a node may be silent for seconds.
 const LONG_NODE_TIMEOUT_MS: u32 = 20_000;
@@ -90,18 +90,33 @@ fn first_range(primary: usize, primaries: usize) -> [usize; 2] {
 /// # Errors
 /// Fails if a node does not start, or does not do as it is told.
 pub fn form(binaries: &[&Path], arguments: &[String]) -> Result<Group, String> {
-    let primaries = binaries.len() / 2;
     let mut all = arguments.to_vec();
-    let timeout = LONG_NODE_TIMEOUT_MS.to_string();
-    let options = [
-        ["--cluster-enabled", "yes"],
-        ["--cluster-node-timeout", &timeout],
-        ["--cluster-require-full-coverage", "no"],
-        ["--cluster-allow-replica-migration", "no"],
-        ["--cluster-manual-failover-timeout", "20000"],
-    ];
-    all.extend(options.as_flattened().iter().map(|word| (*word).to_owned()));
-    let group = Group::start(binaries, primaries, &all, true)?;
+    for (name, value) in node_parameters() {
+        all.extend([format!("--{name}"), value]);
+    }
+    let group = Group::start(binaries, binaries.len() / 2, &all, true)?;
+    join(&group)?;
+    Ok(group)
+}
+
+/// Returns the parameters that every node of a cluster has.
+pub fn node_parameters() -> [(&'static str, String); 5] {
+    [
+        ("cluster-enabled", "yes".to_owned()),
+        ("cluster-node-timeout", LONG_NODE_TIMEOUT_MS.to_string()),
+        ("cluster-require-full-coverage", "no".to_owned()),
+        ("cluster-allow-replica-migration", "no".to_owned()),
+        ("cluster-manual-failover-timeout", "20000".to_owned()),
+    ]
+}
+
+/// Forms a cluster of nodes that do not know each other. The nodes of the second half become the replicas of those of
+/// the first half.
+///
+/// # Errors
+/// Fails if a node does not do as it is told.
+pub fn join(group: &Group) -> Result<(), String> {
+    let primaries = group.primaries;
     for node in 0..primaries {
         let [first, last] = first_range(node, primaries);
         group.expect_ok(node, &format!("CLUSTER ADDSLOTSRANGE {first} {last}"))?;
@@ -127,11 +142,14 @@ pub fn form(binaries: &[&Path], arguments: &[String]) -> Result<Group, String> {
         let id = group.call(primary, "CLUSTER MYID")?.text();
         group.expect_ok(primary + primaries, &format!("CLUSTER REPLICATE {id}"))?;
     }
-    Ok(group)
+    Ok(())
 }
 
 /// Chooses a tag in the slots of each primary.
-fn choose_tags(group: &mut Group) -> Result<(), String> {
+///
+/// # Errors
+/// Fails if a node does not reply.
+pub fn choose_tags(group: &mut Group) -> Result<(), String> {
     for shard in 0..PRIMARIES {
         let [first, last] = first_range(shard, PRIMARIES);
         let mut found = None;
@@ -217,7 +235,10 @@ fn set_node_timeout(group: &Group, milliseconds: u32) -> Result<(), String> {
 }
 
 /// Returns a random primary and its replica.
-fn choose_shard(group: &Group, rng: &mut Rng) -> Result<(usize, usize), String> {
+///
+/// # Errors
+/// Fails if a primary gets no replica.
+pub fn choose_shard(group: &Group, rng: &mut Rng) -> Result<(usize, usize), String> {
     let mut found = Vec::new();
     group.wait_until("every primary has a replica", |group| {
         let shards = group.shards()?;

@@ -50,7 +50,12 @@ impl Group {
             .map(|binary| ServerProcess::start(binary, arguments))
             .collect::<Result<_, _>>()?;
         let router = Router::new(servers.iter().map(|server| server.address).collect(), is_cluster);
-        Ok(Self {
+        Ok(Self::of(servers, primaries, router))
+    }
+
+    /// Makes a group of servers that run already.
+    pub fn of(servers: Vec<ServerProcess>, primaries: usize, router: Router) -> Self {
+        Self {
             servers,
             primaries,
             router: Arc::new(router),
@@ -58,7 +63,7 @@ impl Group {
             tags: Vec::new(),
             disturbance: Mutex::new(None),
             counts: BTreeMap::new(),
-        })
+        }
     }
 
     /// Returns the address of a node.

@@ -19,17 +19,17 @@
 //! WAIT confirms a write if it reports the promoted replica: with the best offset, or all replicas. After each round
 //! the record is changed by planted faults, each of which the checker must report (`planted.rs`).
 
-mod cluster;
-mod group;
-mod history;
+pub(crate) mod cluster;
+pub(crate) mod group;
+pub(crate) mod history;
 mod mixed;
 mod planted;
 mod replication;
-mod router;
-mod scenario;
+pub(crate) mod router;
+pub(crate) mod scenario;
 mod sentinel;
-mod session;
-mod writers;
+pub(crate) mod session;
+pub(crate) mod writers;
 
 #[cfg(test)]
 mod tests;

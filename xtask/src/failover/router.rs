@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use rustls::ClientConfig;
 
 use crate::stress::client::{CallError, ClientSocket, StressClient, StressReply};
 use crate::stress::watchdog::RequestRegistry;
@@ -15,11 +16,15 @@ use crate::stress::watchdog::RequestRegistry;
 pub const REPLY_BOUND: Duration = Duration::from_secs(20);
 /// The time after which a client that looks for the primary tries another node.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+/// The number of failed connections that are recorded.
+const RECORDED_FAILURES: usize = 20;
 
 /// The nodes of a group, as clients know them.
 pub struct Router {
     nodes: Vec<SocketAddr>,
     is_cluster: bool,
+    /// The configuration of clients, if the nodes listen with TLS.
+    tls: Option<Arc<ClientConfig>>,
     state: Mutex<RouterState>,
 }
 
@@ -29,6 +34,25 @@ struct RouterState {
     unavailable: HashSet<SocketAddr>,
     sockets: HashMap<u64, (SocketAddr, ClientSocket)>,
     last_token: u64,
+    /// `None` if connections may end at any time.
+    restarts: Option<PlannedRestarts>,
+}
+
+/// The restarts of nodes in a run in which connections may end for no other reason.
+#[derive(Default)]
+struct PlannedRestarts {
+    under_way: HashSet<SocketAddr>,
+    /// The end of the last restart of each node.
+    ended: HashMap<SocketAddr, Instant>,
+    /// The first connections that could not be opened although the node was not restarted.
+    failures: Vec<String>,
+}
+
+impl PlannedRestarts {
+    /// Returns `true` if a node has been restarted after `since`, or is being restarted.
+    fn covers(&self, node: SocketAddr, since: Instant) -> bool {
+        self.under_way.contains(&node) || self.ended.get(&node).is_some_and(|ended| *ended >= since)
+    }
 }
 
 impl Router {
@@ -36,7 +60,64 @@ impl Router {
         Self {
             nodes,
             is_cluster,
+            tls: None,
             state: Mutex::default(),
+        }
+    }
+
+    /// Makes clients connect with TLS.
+    pub fn with_tls(self, config: Arc<ClientConfig>) -> Self {
+        Self {
+            tls: Some(config),
+            ..self
+        }
+    }
+
+    /// Lets connections end only where [`Self::begin_restart`] has announced it.
+    pub fn with_planned_restarts(self) -> Self {
+        self.state().restarts = Some(PlannedRestarts::default());
+        self
+    }
+
+    /// Announces that a node will end its connections and start again.
+    pub fn begin_restart(&self, node: SocketAddr) {
+        if let Some(restarts) = &mut self.state().restarts {
+            restarts.under_way.insert(node);
+        }
+    }
+
+    /// Announces that a node has started again.
+    pub fn end_restart(&self, node: SocketAddr) {
+        if let Some(restarts) = &mut self.state().restarts {
+            restarts.under_way.remove(&node);
+            restarts.ended.insert(node, Instant::now());
+        }
+    }
+
+    /// Returns `true` if a connection to a node that was opened at this time may have ended.
+    pub fn may_have_ended(&self, node: SocketAddr, opened: Instant) -> bool {
+        let state = self.state();
+        state
+            .restarts
+            .as_ref()
+            .is_none_or(|restarts| restarts.covers(node, opened))
+    }
+
+    /// Returns the first connections that could not be opened although the node was not restarted.
+    pub fn failures(&self) -> Vec<String> {
+        let state = self.state();
+        state
+            .restarts
+            .as_ref()
+            .map_or_else(Vec::new, |restarts| restarts.failures.clone())
+    }
+
+    fn note_failure(&self, node: SocketAddr, begin: Instant, why: &str) {
+        if let Some(restarts) = &mut self.state().restarts
+            && !restarts.covers(node, begin)
+            && restarts.failures.len() < RECORDED_FAILURES
+        {
+            restarts.failures.push(format!("{node}: {why}"));
         }
     }
 
@@ -72,11 +153,27 @@ impl Router {
         if !self.is_available(node) {
             return None;
         }
-        let client = StressClient::connect(node, patience, &RequestRegistry::default()).ok()?;
+        let opened = Instant::now();
+        let connected = match &self.tls {
+            None => StressClient::connect(node, patience, &RequestRegistry::default()),
+            Some(config) => StressClient::connect_tls(node, patience, config),
+        };
+        let client = match connected {
+            Ok(client) => client,
+            Err(why) => {
+                // On a busy machine a client that only looks for the primary may give up too early.
+                if patience >= REPLY_BOUND {
+                    self.note_failure(node, opened, &why);
+                }
+                return None;
+            }
+        };
         let token = self.register(node, &client).ok()??;
         Some(RoutedClient {
             client,
             token,
+            node,
+            opened,
             router: self.clone(),
         })
     }
@@ -135,10 +232,18 @@ fn owner_of(slot: u16, reply: &StressReply) -> Option<SocketAddr> {
 pub struct RoutedClient {
     client: StressClient,
     token: u64,
+    node: SocketAddr,
+    /// The time before the connection was opened.
+    opened: Instant,
     router: Arc<Router>,
 }
 
 impl RoutedClient {
+    /// Returns `true` if the connection may have ended: in a run with planned restarts, if its node was restarted.
+    pub fn may_have_ended(&self) -> bool {
+        self.router.may_have_ended(self.node, self.opened)
+    }
+
     /// Sends several commands at once and reads their replies.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! A writer's session: it sends commands to the primary, follows redirections, and says what is known of each command.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ pub const PROGRESS_BOUND: Duration = Duration::from_secs(40);
 const WAIT_TIMEOUT_MS: u32 = 1000;
 
 /// Errors with which a server refuses a command that it has not run.
-const REFUSALS: [&str; 9] = [
+pub const REFUSALS: &[&str] = &[
     "MOVED ",
     "ASK ",
     "READONLY ",
@@ -38,9 +38,15 @@ pub struct RoundState {
     pub replicas: usize,
     /// `true` if the writers pause between their commands. Otherwise the servers are as busy as they can be.
     pub has_pauses: bool,
+    /// The beginnings of the errors that clients may see.
+    allowed_errors: &'static [&'static str],
     stop: AtomicBool,
     replies: AtomicU64,
     longest_reply_ms: AtomicU64,
+    longest_outage_ms: AtomicU64,
+    longest_down_ms: AtomicU64,
+    /// What clients have seen instead of a reply, with its number.
+    errors: Mutex<BTreeMap<String, u64>>,
     failures: Mutex<Vec<String>>,
 }
 
@@ -51,11 +57,20 @@ impl RoundState {
             number,
             replicas,
             has_pauses,
+            allowed_errors: REFUSALS,
             stop: AtomicBool::new(false),
             replies: AtomicU64::new(0),
             longest_reply_ms: AtomicU64::new(0),
+            longest_outage_ms: AtomicU64::new(0),
+            longest_down_ms: AtomicU64::new(0),
+            errors: Mutex::default(),
             failures: Mutex::default(),
         }
+    }
+
+    /// Makes every error a failure that does not begin like one of these.
+    pub fn with_allowed_errors(self, allowed_errors: &'static [&'static str]) -> Self {
+        Self { allowed_errors, ..self }
     }
 
     /// Returns `true` while the writers should continue.
@@ -81,6 +96,26 @@ impl RoundState {
     /// The longest time for which a request to a running server was not answered, in milliseconds.
     pub fn longest_reply_ms(&self) -> u64 {
         self.longest_reply_ms.load(Ordering::Relaxed)
+    }
+
+    /// The longest time for which a writer had no success between two successes, in milliseconds.
+    pub fn longest_outage_ms(&self) -> u64 {
+        self.longest_outage_ms.load(Ordering::Relaxed)
+    }
+
+    /// The longest time between the first CLUSTERDOWN that a writer saw and its next success, in milliseconds.
+    pub fn longest_down_ms(&self) -> u64 {
+        self.longest_down_ms.load(Ordering::Relaxed)
+    }
+
+    /// Returns what clients have seen instead of a reply, with its number.
+    pub fn errors(&self) -> BTreeMap<String, u64> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn count_error(&self, kind: &str) {
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        *errors.entry(kind.to_owned()).or_default() += 1;
     }
 
     /// Returns the next position in the order of all replies.
@@ -127,6 +162,10 @@ pub struct Session<'run> {
     /// The node to which the last command went.
     last_node: Option<SocketAddr>,
     last_success: Instant,
+    /// `true` if an attempt has failed since the last success.
+    is_delayed: bool,
+    /// The time of the first CLUSTERDOWN since the last success.
+    down_since: Option<Instant>,
 }
 
 impl<'run> Session<'run> {
@@ -140,6 +179,8 @@ impl<'run> Session<'run> {
             asking: None,
             last_node: None,
             last_success: Instant::now(),
+            is_delayed: false,
+            down_since: None,
         }
     }
 
@@ -170,9 +211,16 @@ impl<'run> Session<'run> {
     /// Waits a little after an attempt without success.
     fn note_progress(&mut self, is_success: bool, commands: &[Vec<String>]) -> Result<(), String> {
         if is_success {
+            if std::mem::take(&mut self.is_delayed) {
+                raise(&self.run.longest_outage_ms, self.last_success.elapsed());
+            }
+            if let Some(since) = self.down_since.take() {
+                raise(&self.run.longest_down_ms, since.elapsed());
+            }
             self.last_success = Instant::now();
             return Ok(());
         }
+        self.is_delayed = true;
         if self.last_success.elapsed() > PROGRESS_BOUND {
             let seconds = PROGRESS_BOUND.as_secs();
             return Err(format!("no node has accepted a command for {seconds} s: {commands:?}"));
@@ -188,12 +236,14 @@ impl<'run> Session<'run> {
             self.primary = self.run.router.locate(self.slot, &mut self.rng);
         }
         let Some(address) = asking.or(self.primary) else {
+            self.run.count_error("no node found");
             return Ok(Exchange::NotSent);
         };
         if !self.connections.contains_key(&address) {
             match self.run.router.connect(address, REPLY_BOUND) {
                 Some(client) => drop(self.connections.insert(address, client)),
                 None => {
+                    self.run.count_error("not connected");
                     self.primary = None;
                     return Ok(Exchange::NotSent);
                 }
@@ -214,13 +264,19 @@ impl<'run> Session<'run> {
         };
         match result {
             Ok(replies) => {
-                let elapsed = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-                self.run.longest_reply_ms.fetch_max(elapsed, Ordering::Relaxed);
+                raise(&self.run.longest_reply_ms, begin.elapsed());
                 Ok(Exchange::Replies(replies))
             }
             Err(CallError::Closed) => {
+                let may_have_ended = client.may_have_ended();
                 self.forget(address);
-                Ok(Exchange::Ended)
+                self.run.count_error("connection closed");
+                match may_have_ended {
+                    true => Ok(Exchange::Ended),
+                    false => Err(format!(
+                        "{address} closed the connection without a restart, after {commands:?}"
+                    )),
+                }
             }
             Err(CallError::Protocol(why)) => Err(format!("{address}: {why}, after {commands:?}")),
         }
@@ -239,8 +295,12 @@ impl<'run> Session<'run> {
         let StressReply::Error(error) = reply else {
             return Ok(false);
         };
-        if !REFUSALS.iter().any(|refusal| error.starts_with(refusal)) {
+        self.run.count_error(error.split(' ').next().unwrap_or_default());
+        if !self.run.allowed_errors.iter().any(|allowed| error.starts_with(allowed)) {
             return Err(format!("{:?}: {commands:?} was answered by {error}", self.last_node));
+        }
+        if error.starts_with("CLUSTERDOWN ") {
+            self.down_since.get_or_insert_with(Instant::now);
         }
         let target = error.split(' ').nth(2).and_then(|target| target.parse().ok());
         if error.starts_with("MOVED ") {
@@ -344,11 +404,21 @@ impl<'run> Session<'run> {
         match client.call(&format!("WAIT {} {WAIT_TIMEOUT_MS}", self.run.replicas)) {
             Ok(StressReply::Integer(count)) => Ok(count >= self.run.replicas as i64),
             Ok(StressReply::Error(error)) if error.starts_with("ERR WAIT cannot be used") => Ok(false),
-            Ok(StressReply::Error(error)) if REFUSALS.iter().any(|refusal| error.starts_with(refusal)) => Ok(false),
+            Ok(StressReply::Error(error))
+                if self.run.allowed_errors.iter().any(|allowed| error.starts_with(allowed)) =>
+            {
+                self.run.count_error(error.split(' ').next().unwrap_or_default());
+                Ok(false)
+            }
             Ok(other) => Err(format!("{address}: WAIT was answered by {other:?}")),
             Err(CallError::Closed) => {
+                let may_have_ended = client.may_have_ended();
                 self.forget(address);
-                Ok(false)
+                self.run.count_error("connection closed");
+                match may_have_ended {
+                    true => Ok(false),
+                    false => Err(format!("{address} closed the connection without a restart, after WAIT")),
+                }
             }
             Err(CallError::Protocol(why)) => Err(format!("{address}: {why}, after WAIT")),
         }
@@ -380,4 +450,10 @@ impl<'run> Session<'run> {
 /// Returns a command of these words.
 pub fn words(command: &[&str]) -> Vec<String> {
     command.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Raises a maximum to a time in milliseconds.
+fn raise(longest_ms: &AtomicU64, time: Duration) {
+    let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    longest_ms.fetch_max(milliseconds, Ordering::Relaxed);
 }

@@ -1,6 +1,11 @@
-//! Tests of what a run reports as left out.
+//! Tests of what a run reports as left out, and of the connections that may end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::left_out;
+use super::router::{REPLY_BOUND, Router};
 
 #[test]
 fn scenarios_without_a_sentinel_are_named() {
@@ -28,4 +33,36 @@ fn only_chosen_scenarios_that_did_not_run_are_left_out() {
         left,
         ["failover scenario sentinel-coordinated: no Sentinel that had a turn can do it"]
     );
+}
+
+#[test]
+fn connections_end_at_any_time_or_around_planned_restarts() {
+    let node = SocketAddr::from(([127, 0, 0, 1], 1));
+    let router = Router::new(vec![node], true);
+    let opened = Instant::now();
+    assert!(router.may_have_ended(node, opened));
+    let router = router.with_planned_restarts();
+    assert!(!router.may_have_ended(node, opened));
+    router.begin_restart(node);
+    assert!(router.may_have_ended(node, opened));
+    router.end_restart(node);
+    assert!(router.may_have_ended(node, opened), "it was opened before the restart");
+    assert!(!router.may_have_ended(node, Instant::now() + Duration::from_secs(1)));
+}
+
+#[test]
+fn failed_connections_are_recorded_unless_the_node_is_restarted() {
+    // Nothing listens on this port.
+    let node = SocketAddr::from(([127, 0, 0, 1], 1));
+    let router = Arc::new(Router::new(vec![node], true).with_planned_restarts());
+    router.begin_restart(node);
+    assert!(router.connect(node, REPLY_BOUND).is_none() && router.failures().is_empty());
+    router.end_restart(node);
+    std::thread::sleep(Duration::from_millis(1));
+    assert!(router.connect(node, Duration::from_secs(1)).is_none() && router.failures().is_empty());
+    assert!(router.connect(node, REPLY_BOUND).is_none());
+    assert!(matches!(router.failures().as_slice(), [failure] if failure.starts_with("127.0.0.1:1: ")));
+    // In other runs nothing is recorded.
+    let router = Arc::new(Router::new(vec![node], true));
+    assert!(router.connect(node, REPLY_BOUND).is_none() && router.failures().is_empty());
 }

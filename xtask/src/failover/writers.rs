@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::history::{Observation, Outcome, WriterEvent};
-use super::session::{Session, words};
+use super::session::{Attempt, Session, words};
 use crate::stress::client::StressReply;
 
 /// The number of members of the larger source of SUNIONSTORE. Uniting it takes long enough to leave the worker.
@@ -23,16 +23,33 @@ const SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1]) \
      for i = 1, 50 do redis.call('HINCRBY', KEYS[2], 'steps', 1) end \
      redis.call('HSET', KEYS[2], 'version', ARGV[1]) return ARGV[1]";
 
-/// The kind of work that a writer does.
-type Work = fn(&mut Session<'_>, &Keys, &mut Log<'_>) -> Result<(), String>;
+/// The work that a writer does until the round ends.
+pub type WriterWork = fn(&mut Session<'_>, &Keys, &mut Log<'_>) -> Result<(), String>;
+
+/// A kind of writer: its name, and the work that it does.
+pub type WriterKind = (&'static str, WriterWork);
 
 /// The kinds of writers that every tag gets.
-pub const KINDS: &[(&str, Work)] = &[
+pub const KINDS: &[WriterKind] = &[
     ("set", set_versions),
     ("pipeline", send_pipelines),
     ("counter", increment),
     ("queue", push),
     ("queue", consume),
+    ("queue", consume),
+    ("members", add_members),
+    ("exec", run_transactions),
+    ("eval", run_scripts),
+    ("union", unite),
+];
+
+/// The kinds of writers in a cluster whose nodes are only restarted and replaced as planned.
+pub const PLANNED_KINDS: &[WriterKind] = &[
+    ("set", set_versions),
+    ("read", read_back),
+    ("pipeline", send_pipelines),
+    ("counter", increment),
+    ("queue", push),
     ("queue", consume),
     ("members", add_members),
     ("exec", run_transactions),
@@ -99,6 +116,34 @@ fn set_versions(session: &mut Session<'_>, keys: &Keys, log: &mut Log<'_>) -> Re
             outcome: written.outcome,
         });
         session.pause(PAUSE_US);
+    }
+    Ok(())
+}
+
+/// Writes versions, and reads each one several times. In a cluster only the primary replies, so what was acknowledged
+/// must be there.
+fn read_back(session: &mut Session<'_>, keys: &Keys, log: &mut Log<'_>) -> Result<(), String> {
+    let key = keys.own("read");
+    for version in 1u64.. {
+        if !session.run.is_running() {
+            break;
+        }
+        let written = session.write(&[words(&["SET", &key, &version.to_string()])])?;
+        log.push(WriterEvent::Write {
+            registers: vec![key.clone()],
+            version,
+            outcome: written.outcome,
+        });
+        for _ in 0..4 {
+            session.pause(PAUSE_US);
+            if let Attempt::Replies(replies) = session.attempt(&[words(&["GET", &key])])? {
+                let read = replies.first().map(StressReply::text).unwrap_or_default();
+                log.push(WriterEvent::Read {
+                    register: key.clone(),
+                    version: read.parse().unwrap_or(0),
+                });
+            }
+        }
     }
     Ok(())
 }

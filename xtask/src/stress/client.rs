@@ -4,9 +4,13 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::ClientConfig;
+
 use super::watchdog::{PendingRequest, RequestRegistry};
+use crate::tls::TlsConnection;
 
 /// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +86,8 @@ pub enum ClientSocket {
     Tcp(TcpStream),
     /// A connection over a Unix socket.
     Unix(UnixStream),
+    /// A TCP connection with TLS.
+    Tls(TlsConnection),
 }
 
 impl ClientSocket {
@@ -89,6 +95,7 @@ impl ClientSocket {
         Ok(match self {
             Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
             Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+            Self::Tls(stream) => Self::Tls(stream.try_clone()?),
         })
     }
 
@@ -100,6 +107,7 @@ impl ClientSocket {
         match self {
             Self::Tcp(stream) => stream.shutdown(direction),
             Self::Unix(stream) => stream.shutdown(direction),
+            Self::Tls(stream) => stream.shutdown(direction),
         }
     }
 }
@@ -109,6 +117,7 @@ impl Read for ClientSocket {
         match self {
             Self::Tcp(stream) => stream.read(into),
             Self::Unix(stream) => stream.read(into),
+            Self::Tls(stream) => stream.read(into),
         }
     }
 }
@@ -118,6 +127,7 @@ impl Write for ClientSocket {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
         }
     }
 
@@ -125,6 +135,7 @@ impl Write for ClientSocket {
         match self {
             Self::Tcp(stream) => stream.flush(),
             Self::Unix(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
         }
     }
 }
@@ -175,6 +186,18 @@ impl StressClient {
             writer.set_read_timeout(Some(patience))?;
             writer.set_write_timeout(Some(patience))?;
             Self::new(ClientSocket::Unix(writer), &RequestRegistry::default())
+        };
+        connect().map_err(|error| format!("cannot connect: {error}"))
+    }
+
+    /// Connects with TLS. A reply that takes longer than `patience` is a failure.
+    ///
+    /// # Errors
+    /// Fails if the server does not accept the connection, or if the handshake fails.
+    pub fn connect_tls(address: SocketAddr, patience: Duration, config: &Arc<ClientConfig>) -> Result<Self, String> {
+        let connect = || -> io::Result<Self> {
+            let writer = TlsConnection::connect(address, patience, config)?;
+            Self::new(ClientSocket::Tls(writer), &RequestRegistry::default())
         };
         connect().map_err(|error| format!("cannot connect: {error}"))
     }

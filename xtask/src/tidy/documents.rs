@@ -1,4 +1,4 @@
-//! Rules about documentation: links have a target, and every page can be reached.
+//! Rules about documentation: links have a target, every page can be reached, and the tests that a page names exist.
 
 use std::collections::BTreeSet;
 
@@ -32,6 +32,47 @@ pub fn check(documents: &[Document], findings: &mut Vec<Finding>) {
         }
     }
     find_unreachable_pages(documents, &reached, findings);
+    for page in documents.iter().filter(|d| d.path.ends_with(".md")) {
+        find_missing_tests(page, documents, findings);
+    }
+}
+
+/// Checks the tests that a page names in the form `file::test`: a function of a Rust file, or a section of a case file.
+/// The path of the file may lack its beginning.
+fn find_missing_tests(page: &Document, documents: &[Document], findings: &mut Vec<Finding>) {
+    for (line, file, test) in named_tests(&page.text) {
+        let end = format!("/{file}");
+        let mut files = documents.iter().filter(|document| document.path.ends_with(&end));
+        if !files.any(|document| has_test(document, &test)) {
+            let message = format!("no {file} has a test '{test}'; name one that exists");
+            findings.push(page.finding(line, message));
+        }
+    }
+}
+
+/// Returns the line, the file and the name of each test that a page names in a code span.
+fn named_tests(text: &str) -> Vec<(usize, String, String)> {
+    let mut tests = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        // Every second part is within backquotes.
+        for span in line.split('`').skip(1).step_by(2) {
+            if let Some((file, test)) = span.split_once("::")
+                && (file.ends_with(".rs") || file.ends_with(".case"))
+            {
+                tests.push((index + 1, file.to_string(), test.to_string()));
+            }
+        }
+    }
+    tests
+}
+
+fn has_test(document: &Document, test: &str) -> bool {
+    let (function, section) = (format!("fn {test}("), format!("== {test}"));
+    let mut lines = document.text.lines().map(str::trim);
+    match document.path.ends_with(".case") {
+        true => lines.any(|line| line == section),
+        false => lines.any(|line| line.starts_with(&function)),
+    }
 }
 
 fn find_unreachable_pages(documents: &[Document], reached: &BTreeSet<String>, findings: &mut Vec<Finding>) {

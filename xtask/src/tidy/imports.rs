@@ -111,6 +111,7 @@ const SUBSYSTEMS: &[(&str, &[&str])] = &[
         "keyspace", "persistence::aof_files", "persistence::snapshot_state",
         "replication", "slot_migration", "net", "state", "notify::messages", "persistence::save", "persistence::aof",
         "runtime::config_changes", "replication::role", "cluster_node::topology"]),
+    ("runtime::watchdog", &["observability", "state", "commands"]),
     ("metrics_endpoint", &["observability", "notify::pubsub", "persistence::aof_files", "persistence::snapshot_state",
         "replication", "slot_migration", "net", "state", "commands"]),
     ("dispatch", &["observability", "clients_waiting::blocking", "clients_waiting::watch",
@@ -131,16 +132,16 @@ const SUBSYSTEMS: &[(&str, &[&str])] = &[
         "notify::messages", "commands", "dispatch"]),
     ("cluster_node::bus", &["observability", "notify::pubsub", "keyspace", "net", "state",
         "notify::messages", "cluster_node::topology", "cluster_node::key_deletion"]),
-    ("runtime::coordinator", &["observability", "runtime::process", "runtime::shutdown", "keyspace",
+    ("runtime::coordinator", &["observability", "runtime::process", "runtime::shutdown", "runtime::background", "keyspace",
         "replication", "net", "state", "persistence::save", "persistence::aof", "runtime::tuning",
         "runtime::reclaim", "metrics_endpoint"]),
-    ("start", &["observability", "runtime::process", "runtime::shutdown", "keyspace", "check", "replication", "net", "state", "notify::messages", "persistence::save",
+    ("start", &["observability", "runtime::process", "runtime::shutdown", "keyspace", "check", "replication", "net", "state", "notify::messages", "persistence::rdb_file", "persistence::save",
         "persistence::aof", "runtime::config_changes", "cluster_node::topology", "runtime::background", "commands",
-        "dispatch", "replication::replica", "replication::primary", "slot_migration::engine", "runtime::worker",
+        "runtime::watchdog", "dispatch", "replication::replica", "replication::primary", "slot_migration::engine", "runtime::worker",
         "cluster_node::bus", "metrics_endpoint", "runtime::coordinator"]),
     ("fuzzing", &["observability", "keyspace", "persistence::aof_files", "persistence::rdb_file", "state",
         "replication", "runtime::background", "commands", "dispatch", "replication::replica", "start"]),
-    ("simulation", &["start", "keyspace"]),
+    ("simulation", &["start", "keyspace", "dispatch"]),
 ];
 
 /// Modules that start the program and therefore may import every module.

@@ -171,6 +171,26 @@ fn a<'a>(text: &'a str) -> char {
 }
 
 #[test]
+fn tests_that_a_page_names_must_exist() {
+    let files = [
+        ("crates/resp/src/a.rs", "//! A.\n\n#[test]\nfn all_is_well() {}\n"),
+        ("tests/diff/a.case", "== a title\nPING\n"),
+    ];
+    let of_page = |text: &str| messages(&[&files[..], &[("README.md", text)]].concat());
+    let good = "| `src/a.rs::all_is_well` | `a.case::a title` |\n`a.rs` `a::b`\n";
+    assert_eq!(of_page(good), Vec::<String>::new());
+    for (span, file, test) in [
+        ("a.rs::all_is", "a.rs", "all_is"),
+        ("b.rs::all_is_well", "b.rs", "all_is_well"),
+        ("rc/a.rs::all_is_well", "rc/a.rs", "all_is_well"),
+        ("a.case::a", "a.case", "a"),
+    ] {
+        let expected = format!("README.md:1: no {file} has a test '{test}'; name one that exists");
+        assert_eq!(of_page(&format!("`{span}`\n")), [expected]);
+    }
+}
+
+#[test]
 fn long_files_functions_and_comments_are_found() {
     let long_file = format!("//! A.\n{}", "const A: u8 = 1;\n".repeat(800));
     assert_eq!(

@@ -38,6 +38,16 @@ fn names_and_values_are_compared() {
 }
 
 #[test]
+fn fields_of_single_threads_are_left_out() {
+    let valkey = "# CPU\r\nused_active_time_main_thread:1.5\r\n";
+    let fields = |name: &str| format!("{valkey}{name}:0.5\r\n");
+    assert_eq!(differs(&fields("used_active_time_io_thread_1"), valkey), None);
+    assert!(differs(&fields("used_active_time_io_thread_"), valkey).is_some());
+    assert!(differs(&fields("used_active_time_io_thread_x"), valkey).is_some());
+    assert!(differs(&fields("used_time_io_thread_1"), valkey).is_some());
+}
+
+#[test]
 fn parts_of_values_are_compared_by_themselves() {
     let valkey = "# Commandstats\r\ncmdstat_get:calls=1,usec=3\r\ncmdstat_set:calls=1,usec=2\r\n";
     let turned = "# Commandstats\r\ncmdstat_set:calls=1,usec=9\r\ncmdstat_get:calls=1,usec=8\r\n";
