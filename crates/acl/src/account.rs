@@ -132,6 +132,19 @@ impl Login {
         &self.user
     }
 
+    /// Makes this login the same as another one. What both share already stays as it is.
+    pub fn share(&mut self, other: &Login) {
+        if !Arc::ptr_eq(&self.account, &other.account) {
+            self.account = other.account.clone();
+        }
+        if !Arc::ptr_eq(&self.user, &other.user) {
+            self.user = other.user.clone();
+        }
+        self.seen_version = other.seen_version;
+        self.unrestricted_version = other.unrestricted_version;
+        self.authenticated = other.authenticated;
+    }
+
     /// Returns the same login, not authenticated.
     pub fn deauthenticated(mut self) -> Login {
         self.authenticated = false;

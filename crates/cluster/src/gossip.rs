@@ -82,10 +82,10 @@ impl ClusterState {
         (self.todo.save, self.todo.publish) = (true, true);
     }
 
-    /// Records a failure report of a voting node.
+    /// Records a failure report of a voting node. Once the other node counts as failed, no further report matters.
     fn record_failure_report(&mut self, failing: NodeId, by: NodeId, now_ms: u64) {
         let reporter = self.nodes.get(&by).map(Node::log_name).unwrap_or_default();
-        let Some(node) = self.nodes.get_mut(&failing) else {
+        let Some(node) = self.nodes.get_mut(&failing).filter(|node| !node.has_failed()) else {
             return;
         };
         match node.failure_reports.iter_mut().find(|(reporter, _)| *reporter == by) {

@@ -245,18 +245,32 @@ impl ClusterState {
             same_shard && outdated && slots.is_empty() && self.me().slots.is_empty() && self.me().primary != Some(id);
         if (taken.any_from_primary || replaced) && is_bare(taken.from) {
             if self.settings.allows_replica_migration || same_shard {
-                log::info!("Configuration change detected. Reconfiguring myself as a replica of node {id}");
+                log::info!(
+                    "Configuration change detected. Reconfiguring myself as a replica of node {}",
+                    self.name_with_shard(id)
+                );
                 self.set_primary(id, !same_shard, !same_shard);
                 self.todo.sync = true;
                 return;
             }
             if self.me().is_primary() {
-                log::info!("My last slot was migrated to node {id}. I am now an empty primary.");
+                log::info!(
+                    "My last slot was migrated to node {}. I am now an empty primary.",
+                    self.name_with_shard(id)
+                );
             }
         }
         for slot in taken.leftover {
             self.leftover.set(slot, true);
         }
+    }
+
+    /// Returns the name and the shard of a node for the log.
+    fn name_with_shard(&self, id: NodeId) -> String {
+        let node = self.nodes.get(&id);
+        node.map_or_else(String::new, |node| {
+            format!("{} in shard {}", node.log_name(), node.shard)
+        })
     }
 
     /// Takes the slots out of [`ClusterState::leftover`] that can get new keys under the next view: this node's shard

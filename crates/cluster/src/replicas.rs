@@ -109,13 +109,9 @@ impl ClusterState {
                 (node.id, working, orphaned)
             })
             .collect();
-        for node in self.nodes.values_mut() {
-            let orphaned = figures.iter().any(|(id, _, orphaned)| *id == node.id && *orphaned);
-            match (orphaned, node.orphaned_since_ms) {
-                (true, 0) => node.orphaned_since_ms = now_ms,
-                (false, _) => node.orphaned_since_ms = 0,
-                _ => {}
-            }
+        let is_orphaned = |node: &Node| figures.iter().any(|(id, _, orphaned)| *id == node.id && *orphaned);
+        for node in self.nodes.values_mut().filter(|node| !is_orphaned(node)) {
+            node.orphaned_since_ms = 0;
         }
         let most = figures.iter().map(|(_, working, _)| *working).max().unwrap_or(0);
         let of_mine = figures
@@ -133,6 +129,12 @@ impl ClusterState {
         if staying <= self.settings.migration_barrier {
             return;
         }
+        // As in Valkey, the delay begins when a migration is possible, for instance once the cluster is up again.
+        for node in self.nodes.values_mut().filter(|node| is_orphaned(node)) {
+            if node.orphaned_since_ms == 0 {
+                node.orphaned_since_ms = now_ms;
+            }
+        }
         let richest = figures.iter().filter(|(_, working, _)| *working == most);
         let first = richest
             .flat_map(|(id, ..)| self.replicas(*id))
@@ -140,11 +142,16 @@ impl ClusterState {
             .min();
         let target = figures.iter().find(|(.., orphaned)| *orphaned).map(|(id, ..)| *id);
         let ripe = |node: &&Node| now_ms.saturating_sub(node.orphaned_since_ms) > MIGRATION_DELAY_MS;
-        let Some(target) = target.filter(|target| self.nodes.get(target).as_ref().is_some_and(ripe)) else {
+        let Some(target) = target.and_then(|target| self.nodes.get(&target)).filter(ripe) else {
             return;
         };
         if first == Some(self.myself) {
-            log::info!("Migrating to orphaned primary {target}");
+            log::info!(
+                "Migrating to orphaned primary {} in shard {}",
+                target.log_name(),
+                target.shard
+            );
+            let target = target.id;
             self.set_primary(target, true, true);
         }
     }

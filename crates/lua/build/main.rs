@@ -29,6 +29,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .include(&patched)
         .warnings(false)
         .flag_if_supported("-fno-common")
+        // In position-independent code GCC would inline no function of Lua's API: another library might replace it.
+        .flag_if_supported("-fno-semantic-interposition")
         .cargo_metadata(false);
     // Scripts are performance-critical, also in tests.
     build.opt_level(3).force_frame_pointer(false);

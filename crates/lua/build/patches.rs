@@ -142,6 +142,14 @@ pub const PATCHES: &[Patch] = &[
         occurrences: 1,
         replace: "",
     },
+    // The strings of one chain often have the same length: those of keys do. Their hashes, which lie beside the
+    // lengths, rarely are the same.
+    Patch {
+        file: "lstring.c",
+        search: "if (ts->tsv.len == l && (memcmp(str, getstr(ts), l) == 0)) {",
+        occurrences: 1,
+        replace: "if (ts->tsv.hash == h && ts->tsv.len == l && (memcmp(str, getstr(ts), l) == 0)) {",
+    },
     // A table may be read-only, which the sandbox needs: all that changes a table from outside of the interpreter's own
     // code goes through five places.
     Patch {

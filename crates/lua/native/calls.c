@@ -8,6 +8,9 @@
 
 #include "lua.h"
 #include "lauxlib.h"
+#include "lobject.h"
+#include "lopcodes.h"
+#include "lstate.h"
 
 /* A word of a command, or bytes of a reply. An argument without bytes is a number. */
 struct weft_bytes {
@@ -21,12 +24,13 @@ struct weft_argument {
 };
 
 enum { WEFT_KEYS, WEFT_ARGUMENTS };
-enum { WEFT_REPLY, WEFT_FAILURE };
+enum { WEFT_REPLY, WEFT_FAILURE, WEFT_WRITTEN };
 enum { WEFT_TEXT, WEFT_NUMBER, WEFT_BOOLEAN, WEFT_STATUS, WEFT_NIL };
 
 /* Runs a command. Returns WEFT_REPLY, with the reply in `reply`, or WEFT_FAILURE. Until weft_host_end_call is called,
- * the reply stays where it is and no other command can run. */
-int weft_host_call (const struct weft_argument *arguments, size_t count, struct weft_bytes *reply);
+ * the reply stays where it is and no other command can run. If the reply is the result of the script (`is_result`), the
+ * host may also write it as the script's reply and return WEFT_WRITTEN; then there is nothing to end. */
+int weft_host_call (const struct weft_argument *arguments, size_t count, int is_result, struct weft_bytes *reply);
 void weft_host_end_call (void);
 /* Ends a call that an error of Lua has left before weft_host_end_call, because memory for its reply was short. Returns 1
  * if there is such a call. */
@@ -65,23 +69,27 @@ void weft_reset_collector (lua_State *L);
 /* Deeper replies are converted by CONVERT_REPLY. */
 #define DEPTH_MAX 16
 
+/* Stands for a result that the host has written. No script sees it. */
+static const char written_result = 0;
+
 /* Reads the integer of a line, and skips its end. Returns the next position, or NULL if there is none. */
-static const char *read_integer (const char *at, const char *end, double *number) {
-  int is_negative = at < end && *at == '-';
-  unsigned long long value = 0;
-  if (is_negative) at++;
+static const char *read_integer (const char *at, const char *end, unsigned long long *value, int *is_negative) {
+  *is_negative = at < end && *at == '-';
+  *value = 0;
+  if (*is_negative) at++;
   for (; at < end && *at >= '0' && *at <= '9'; at++)
-    value = value * 10 + (unsigned long long)(*at - '0');
-  *number = is_negative ? -(double)value : (double)value;
+    *value = *value * 10 + (unsigned long long)(*at - '0');
   return end - at >= 2 && *at == '\r' ? at + 2 : NULL;
 }
 
 /* Pushes the value of the reply at `at`. Returns the position behind it, or NULL if it has a part that CONVERT_REPLY
- * must convert; then the stack may have further values. */
+ * must convert; then the stack may have further values. A function in C has LUA_MINSTACK places on the stack, which is
+ * enough for all but nested replies. */
 static const char *push_reply (lua_State *L, const char *at, const char *end, int depth) {
-  double number;
+  unsigned long long number;
+  int is_negative;
   char type;
-  if (at >= end || depth > DEPTH_MAX || !lua_checkstack(L, 4)) return NULL;
+  if (at >= end || depth > DEPTH_MAX || (depth > 0 && !lua_checkstack(L, 4))) return NULL;
   type = *at++;
   if (type == '+') {
     const char *start = at;
@@ -94,19 +102,20 @@ static const char *push_reply (lua_State *L, const char *at, const char *end, in
     return at + 2;
   }
   if (type != ':' && type != '$' && type != '*') return NULL;
-  at = read_integer(at, end, &number);
+  at = read_integer(at, end, &number, &is_negative);
   if (at == NULL) return NULL;
   if (type == ':') {
-    lua_pushnumber(L, number);
-  } else if (number < 0) {
+    lua_pushnumber(L, is_negative ? -(double)number : (double)number);
+  } else if (is_negative) {
     lua_pushboolean(L, 0);
   } else if (type == '$') {
-    if (number + 2 > (double)(end - at)) return NULL;
+    size_t rest = (size_t)(end - at);
+    if (rest < 2 || number > rest - 2) return NULL;
     lua_pushlstring(L, at, (size_t)number);
     at += (size_t)number + 2;
   } else {
     int count, index;
-    if (number > (double)(end - at)) return NULL;
+    if (number > (size_t)(end - at)) return NULL;
     count = (int)number;
     lua_createtable(L, count, 0);
     for (index = 1; index <= count; index++) {
@@ -126,34 +135,66 @@ static int call_instead (lua_State *L, int function) {
   return lua_gettop(L);
 }
 
+/* Reads the arguments of a call from Lua's stack. Returns 0 if one of them is neither a string nor a number. */
+static int read_arguments (const TValue *value, int count, struct weft_argument *arguments) {
+  const TValue *end = value + count;
+  for (; value < end; value++, arguments++) {
+    if (ttisstring(value)) {
+      arguments->text.bytes = svalue(value);
+      arguments->text.length = tsvalue(value)->len;
+      arguments->number = 0;
+    } else if (ttisnumber(value)) {
+      arguments->text.bytes = NULL;
+      arguments->text.length = 0;
+      arguments->number = nvalue(value);
+    } else {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+static int run_eval (lua_State *L);
+static int run_function (lua_State *L);
+
+/* Returns 1 if the running function was called by the script itself as the last thing that it does, as in
+ * `return redis.call(...)`. What the function returns is the result of the script then, and no code sees it. */
+static int is_last_call (lua_State *L) {
+  const CallInfo *script, *starter;
+  if (L->ci - L->base_ci < 2 || L->ci->nresults != LUA_MULTRET) return 0;
+  script = L->ci - 1;
+  starter = L->ci - 2;
+  return isLua(script) && GET_OPCODE(script->savedpc[-1]) == OP_TAILCALL
+    && ttisfunction(starter->func) && !f_isLua(starter)
+    && (ci_func(starter)->c.f == run_eval || ci_func(starter)->c.f == run_function);
+}
+
 /* Runs a command whose words are the arguments, and returns its reply. */
 static int run_command (lua_State *L) {
   struct weft_argument few[FEW_ARGUMENTS];
   struct weft_argument *arguments = few;
   struct weft_bytes reply;
-  int count = lua_gettop(L), index, outcome;
+  int count = lua_gettop(L), outcome;
   size_t threshold;
-  if (count == 0) return call_instead(L, ON_OTHER_ARGUMENTS);
-  for (index = 1; index <= count; index++) {
-    int type = lua_type(L, index);
-    if (type != LUA_TSTRING && type != LUA_TNUMBER) return call_instead(L, ON_OTHER_ARGUMENTS);
-  }
   if (count > FEW_ARGUMENTS)
     arguments = (struct weft_argument *)lua_newuserdata(L, (size_t)count * sizeof *arguments);
-  for (index = 0; index < count; index++) {
-    struct weft_argument *argument = &arguments[index];
-    if (lua_type(L, index + 1) == LUA_TSTRING) {
-      argument->text.bytes = lua_tolstring(L, index + 1, &argument->text.length);
-    } else {
-      argument->text.bytes = NULL;
-      argument->text.length = 0;
-      argument->number = lua_tonumber(L, index + 1);
-    }
+  if (count == 0 || !read_arguments(L->base, count, arguments)) {
+    lua_settop(L, count);
+    return call_instead(L, ON_OTHER_ARGUMENTS);
   }
-  outcome = weft_host_call(arguments, (size_t)count, &reply);
+  outcome = weft_host_call(arguments, (size_t)count, is_last_call(L), &reply);
   if (outcome == WEFT_FAILURE) {
     lua_settop(L, 0);
     return call_instead(L, ON_FAILURE);
+  }
+  if (outcome == WEFT_WRITTEN) {
+    lua_pushlightuserdata(L, (void *)&written_result);
+    return 1;
+  }
+  if (L->ci->nresults == 0) {
+    /* The script calls the command as a statement. */
+    weft_host_end_call();
+    return 0;
   }
   /* A finalizer could throw, or call a command, and the reply would be lost. */
   threshold = weft_pause_collector(L);
@@ -235,6 +276,8 @@ static int write_simple_result (lua_State *L) {
       text.bytes = lua_tolstring(L, -1, &text.length);
       weft_host_write_result(WEFT_STATUS, text, 0);
       return 1;
+    case LUA_TLIGHTUSERDATA:
+      return lua_touserdata(L, -1) == (const void *)&written_result;
     default:
       return 0;
   }

@@ -20,9 +20,9 @@ pub trait ScriptHost {
     /// Returns one of the script's keys or arguments.
     fn word(&self, list: WordList, index: usize) -> &[u8];
 
-    /// Runs a command. Returns the reply in RESP, which is no error; `None` for a failure, which the host keeps until
-    /// the function for failures asks for it.
-    fn call(&mut self, arguments: CallArguments<'_>) -> Option<&[u8]>;
+    /// Runs a command. If `is_result` is set, the script ends with this call and returns the value of the reply. The
+    /// host may write the reply as that of the script then.
+    fn call(&mut self, arguments: CallArguments<'_>, is_result: bool) -> CallEnd<'_>;
 
     /// Runs a command with any arguments.
     ///
@@ -41,6 +41,17 @@ pub trait ScriptHost {
 
     /// Writes the value that the script returned as its reply.
     fn write_result(&mut self, result: ScriptResult<'_>);
+}
+
+/// The end of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallEnd<'a> {
+    /// The call has this reply in RESP, which is no error.
+    Reply(&'a [u8]),
+    /// The host has written the reply as the reply of the script.
+    Written,
+    /// The call has failed. The host keeps the failure until the function for failures asks for it.
+    Failed,
 }
 
 /// The words that a script is started with.
@@ -377,6 +388,7 @@ pub fn readonly_function(lua: &Lua) -> mlua::Result<Function> {
 // The enumerations of native/calls.c.
 const REPLY: c_int = 0;
 const FAILURE: c_int = 1;
+const WRITTEN: c_int = 2;
 const RUN_FAILED: c_int = 0;
 const RUN_RETURNED: c_int = 1;
 const RUN_REPLIED: c_int = 2;
@@ -389,7 +401,12 @@ fn word_list(list: c_int) -> WordList {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn weft_host_call(arguments: *const RawArgument, count: usize, reply: *mut RawBytes) -> c_int {
+extern "C" fn weft_host_call(
+    arguments: *const RawArgument,
+    count: usize,
+    is_result: c_int,
+    reply: *mut RawBytes,
+) -> c_int {
     let Some(host) = HOST.take() else {
         return FAILURE;
     };
@@ -397,15 +414,19 @@ extern "C" fn weft_host_call(arguments: *const RawArgument, count: usize, reply:
     let arguments = CallArguments(unsafe { slice::from_raw_parts(arguments, count) });
     // SAFETY: rule 2. The host is alive until its guard ends, and nothing else can reach it while `HOST` is empty.
     let host_in_use = unsafe { &mut *host };
-    match host_in_use.call(arguments) {
-        Some(bytes) => {
+    match host_in_use.call(arguments, is_result != 0) {
+        CallEnd::Reply(bytes) => {
             // SAFETY: rule 2. The C function owns the place. The host keeps the reply, because nothing can reach the
             // host before `weft_host_end_call`.
             unsafe { reply.write(RawBytes::new(bytes)) };
             CALLED_HOST.set(Some(host));
             REPLY
         }
-        None => {
+        CallEnd::Written => {
+            HOST.set(Some(host));
+            WRITTEN
+        }
+        CallEnd::Failed => {
             HOST.set(Some(host));
             FAILURE
         }

@@ -11,12 +11,16 @@
 //!
 //! Slabs of the most common sizes have several pages, which costs less metadata per allocation.
 //!
+//! One arena is for all threads at first. By default each new thread would get another one, and the first allocation of
+//! an arena takes a huge page: a server whose threads wait for work would have 16 MB and more in pages that are nearly
+//! empty. A thread that has work takes an arena of its own (`observability::memory` of the server).
+//!
 //! Large allocations begin at a page boundary. By default they get an additional page, so that they can begin anywhere
 //! in it. That page would be an eighth of the 32 KiB chunks of which large collections consist.
 
 use std::ffi::{CStr, c_char};
 
-const OPTIONS: &CStr = c"thp:always,metadata_thp:auto,dirty_decay_ms:-1,muzzy_decay_ms:0,cache_oblivious:false,slab_sizes:32-32:4|48-48:6|64-64:8|96-96:12|512-512:16|1024-1024:16|2048-2048:16|4096-4096:64";
+const OPTIONS: &CStr = c"narenas:1,thp:always,metadata_thp:auto,dirty_decay_ms:-1,muzzy_decay_ms:0,cache_oblivious:false,slab_sizes:32-32:4|48-48:6|64-64:8|96-96:12|512-512:16|1024-1024:16|2048-2048:16|4096-4096:64";
 
 /// The symbol from which jemalloc reads its options.
 // SAFETY: rule 5: the symbol is jemalloc's, which expects this type, and no other item exports it.

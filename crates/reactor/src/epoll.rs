@@ -480,6 +480,12 @@ impl Reactor {
         self.connection(token).map_or(0, |connection| connection.unsent.len())
     }
 
+    /// The memory of the copied bytes that are in flight, in bytes; 0 for unknown tokens.
+    pub fn in_flight_memory(&self, token: Token) -> usize {
+        self.connection(token)
+            .map_or(0, |connection| connection.unsent.memory_bytes())
+    }
+
     fn connection(&self, token: Token) -> Option<&Connection> {
         match self.entries.get(index_of(token)) {
             Some(Entry::Connection(connection)) if connection.token == token => Some(connection),

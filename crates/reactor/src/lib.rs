@@ -29,8 +29,8 @@
 //! # Rules for `unsafe`
 //!
 //! All operations on connections go through rustix's safe calls. `unsafe` remains in `signal_action.rs`, `crash.rs`,
-//! `signals.rs`, `clock.rs`, `affinity.rs`, `collation.rs`, `process_title.rs` and `allocator_options.rs`, under these
-//! rules, which the `SAFETY` comments cite:
+//! `signals.rs`, `clock.rs`, `affinity.rs`, `collation.rs`, `process_title.rs`, `start_code.rs` and
+//! `allocator_options.rs`, under these rules, which the `SAFETY` comments cite:
 //!
 //! 1. **Plain structs.** A C struct of integers and pointers may be zeroed. A call that fills one gets a pointer to a
 //!    live, correctly sized local of exactly that type.
@@ -46,6 +46,9 @@
 //!    as the program, as jemalloc declares it. No other item exports that name.
 //! 6. **Locales.** A locale is created for one owner, is only read afterwards (by any thread), and is freed by its
 //!    owner.
+//! 7. **The program's code.** A private mapping of the program's file that is executable and not writable, and of which
+//!    the process has no private copies of pages, has the contents of the file. Its pages may leave the page tables:
+//!    the kernel maps them again. The mapping lasts as long as the program.
 
 mod affinity;
 mod allocator_options;
@@ -61,6 +64,7 @@ mod sending;
 mod signal_action;
 mod signals;
 mod socket;
+mod start_code;
 mod waker;
 
 pub use affinity::{allowed_cpus, lower_priority, parse_cpu_list, pin_to_cpus, thread_id};
@@ -76,4 +80,5 @@ pub use process_title::set_process_title;
 pub use sending::SendQueue;
 pub use signals::{ShutdownSignal, SignalReceiver};
 pub use socket::Socket;
+pub use start_code::release_start_code;
 pub use waker::Waker;

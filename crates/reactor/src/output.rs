@@ -51,11 +51,13 @@ impl Output {
         self.shared.push((self.bytes.len(), value));
     }
 
-    /// Borrows the copied bytes and the shared values separately, for a writer that needs both at once.
-    pub fn parts_mut(&mut self) -> (&mut Vec<u8>, SharedValues<'_>) {
+    /// Borrows the copied bytes and the shared values separately, for a writer that needs both at once. Values of fewer
+    /// than `min_shared_bytes` bytes are to be copied.
+    pub fn parts_mut(&mut self, min_shared_bytes: usize) -> (&mut Vec<u8>, SharedValues<'_>) {
         let splices = SharedValues {
             shared: &mut self.shared,
             len: &mut self.shared_len,
+            min_bytes: min_shared_bytes,
         };
         (&mut self.bytes, splices)
     }
@@ -137,9 +139,16 @@ impl Output {
 pub struct SharedValues<'a> {
     shared: &'a mut Vec<(usize, SharedBytes)>,
     len: &'a mut usize,
+    min_bytes: usize,
 }
 
 impl SharedValues<'_> {
+    /// Returns `true` if a value of this many bytes is to be shared, and not copied.
+    #[inline]
+    pub fn takes(&self, bytes: usize) -> bool {
+        bytes >= self.min_bytes
+    }
+
     /// Adds `value`, to be sent after the first `position` copied bytes. Positions must ascend.
     pub fn push(&mut self, position: usize, value: SharedBytes) {
         *self.len += value.as_ref().as_ref().len();

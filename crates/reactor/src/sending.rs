@@ -156,6 +156,11 @@ impl SendQueue {
         self.len
     }
 
+    /// Returns the memory of the copied bytes, in bytes. A batch is freed once the kernel has taken all of it.
+    pub fn memory_bytes(&self) -> usize {
+        self.batches.iter().map(|batch| batch.bytes.capacity()).sum()
+    }
+
     /// Returns `true` if the kernel has taken everything.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()

@@ -3,9 +3,9 @@
 //!
 //! The handler stores the signal in an atomic and writes to the coordinator's eventfd. It also runs while the
 //! coordinator is busy (loading a file). A second SIGINT therefore ends the process immediately: a user who presses
-//! Ctrl-C twice does not want to wait for a snapshot.
+//! Ctrl-C twice does not want to wait for a snapshot. The unfinished file of that snapshot is removed.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -39,6 +39,8 @@ static PENDING_SIGNAL: AtomicI32 = AtomicI32::new(0);
 static REPORT_REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Set while a shutdown has been requested and not aborted.
 static SHUTTING_DOWN: AtomicBool = AtomicBool::new(false);
+/// The file that a second SIGINT removes.
+static UNFINISHED_FILE: OnceLock<CString> = OnceLock::new();
 
 /// The signal handling of the process. There is one instance.
 #[derive(Debug)]
@@ -62,6 +64,12 @@ impl SignalReceiver {
         // SAFETY: rule 2; see `on_report_signal`.
         unsafe { signal_action::handle(libc::SIGALRM, on_report_signal, libc::SA_RESTART)? };
         Ok(Self(()))
+    }
+
+    /// Sets the name, in the working directory, of the file that a second SIGINT removes: the shutdown may be writing
+    /// it. The first call counts.
+    pub fn set_unfinished_file(&self, name: CString) {
+        let _ = UNFINISHED_FILE.set(name);
     }
 
     /// Returns a receiver for a server that shares its process with others, as in a simulation. It installs no handler.
@@ -95,12 +103,17 @@ impl SignalReceiver {
     }
 }
 
-/// Handles SIGTERM and SIGINT. Rule 2 holds: it uses atomics, a `OnceLock` that is set before installation, `write` and
-/// `_exit`. It does not touch `errno`, because rustix makes the system calls itself.
+/// Handles SIGTERM and SIGINT. Rule 2 holds: it uses atomics, a `OnceLock` that is set before installation and another
+/// one that it only reads, `write`, `unlink` and `_exit`. It does not touch `errno`, because rustix makes the system
+/// calls itself.
 extern "C" fn on_shutdown_signal(signal: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     let is_already_shutting_down = SHUTTING_DOWN.swap(true, Ordering::AcqRel);
     if is_already_shutting_down && signal == libc::SIGINT {
         EmergencyLog::open().write(b"You insist... exiting now.\n");
+        if let Some(file) = UNFINISHED_FILE.get() {
+            // Mostly there is none.
+            let _ = rustix::fs::unlink(file.as_c_str());
+        }
         // SAFETY: rule 2; `_exit` is async-signal-safe and does not return.
         unsafe { libc::_exit(1) };
     }

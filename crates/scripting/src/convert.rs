@@ -24,6 +24,21 @@ use super::run_checks::WorkMeter;
 /// The maximum nesting of a reply. In Valkey the size of Lua's stack sets the limit.
 const DEPTH_MAX: usize = 1000;
 
+/// The most bytes of an integer's reply for which [`is_reply_of_its_value`] returns `true`: a floating-point number
+/// represents all integers of up to 15 digits.
+const MAX_EXACT_INTEGER_BYTES: usize = b":-99999999999999\r\n".len();
+
+/// Returns `true` if a script that returns the value of this reply has the same reply, in both protocols. The reply is
+/// one that this server has written.
+pub fn is_reply_of_its_value(reply: &[u8]) -> bool {
+    match reply {
+        [b'$', length, ..] => *length != b'-',
+        [b':', ..] => reply.len() <= MAX_EXACT_INTEGER_BYTES,
+        [b'+', text @ .., b'\r', b'\n'] => !text.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n')),
+        _ => false,
+    }
+}
+
 /// Converts a reply that this server has written to a Lua value.
 ///
 /// # Errors
@@ -379,3 +394,6 @@ fn truncated(number: f64) -> i64 {
         false => i64::MIN,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,7 +42,8 @@ mod struct_library;
 
 use std::sync::Arc;
 
-use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::sync::Mutex;
 
 /// The number of script threads, and so the maximum number of scripts that run outside the workers. A script that never
 /// ends must leave threads for the remaining scripts.
@@ -58,7 +59,8 @@ pub use debugger::{Console, Debugger};
 pub use exclusion::Requester;
 pub use interpreter::{
     CallResult, DebugSession, FunctionError, Host, Program, RunOutcome, ScriptKind, ScriptWords, begin_debugging,
-    count_memory, drop_interpreter, load_library, prepare_function, prepare_script, repeat_library_load, run,
+    count_memory, drop_flushed_interpreters, drop_interpreter, load_library, prepare_function, prepare_libraries,
+    prepare_script, repeat_library_load, run,
 };
 pub use libraries::{Libraries, Library, LoadedFunction, RestorePolicy};
 pub use profile::{ScriptProfile, may_run_forever};
@@ -87,6 +89,14 @@ pub fn flags_of_source(source: &[u8]) -> Option<ScriptFlags> {
     shebang::of_script(source).ok()?.flags
 }
 
+/// The memory of the interpreters of one kind that were created since the last flush.
+#[derive(Default)]
+struct InterpreterMemory {
+    /// The flush counter of these interpreters.
+    flushes: u64,
+    bytes: u64,
+}
+
 /// The script state that all threads share.
 #[derive(Default)]
 pub struct Scripts {
@@ -102,8 +112,8 @@ pub struct Scripts {
     random: Arc<random::SharedSequence>,
     /// Set while scripts may call commands that are forbidden in scripts (DEBUG SET-DISABLE-DENY-SCRIPTS).
     permits_denied_commands: AtomicBool,
-    /// The bytes of memory that the interpreters use, for scripts and for functions.
-    memory: [AtomicU64; 2],
+    /// The memory of the interpreters, for scripts and for functions.
+    memory: [Mutex<InterpreterMemory>; 2],
     /// Set while new interpreters, for scripts and for functions, offer functions that can leave the sandbox.
     insecure: [AtomicBool; 2],
 }
@@ -118,8 +128,8 @@ impl Scripts {
 
     /// Returns the token.
     pub fn release_token(&self) {
-        let taken = self.token.swap(false, Ordering::Release);
-        debug_assert!(taken, "the token was not taken");
+        debug_assert!(self.token.load(Ordering::Relaxed), "the token was not taken");
+        self.token.store(false, Ordering::Release);
     }
 
     /// Returns `true` if scripts may call commands that are forbidden in scripts.
@@ -150,18 +160,31 @@ impl Scripts {
         self.insecure[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes of memory that the interpreters of a kind use.
-    pub fn interpreter_bytes(&self, kind: ScriptKind) -> u64 {
-        self.memory[kind as usize].load(Ordering::Relaxed)
+    /// Returns how often all scripts, or all libraries, were flushed. Interpreters from before a flush are obsolete.
+    pub fn flushes(&self, kind: ScriptKind) -> u64 {
+        match kind {
+            ScriptKind::Eval => self.cache.flushes(),
+            ScriptKind::Function => self.libraries.flushes(),
+        }
     }
 
-    /// Records that the memory of an interpreter changed from `before` to `now` bytes.
-    fn update_interpreter_bytes(&self, kind: ScriptKind, before: u64, now: u64) {
-        let memory = &self.memory[kind as usize];
-        if now >= before {
-            memory.fetch_add(now - before, Ordering::Relaxed);
-        } else {
-            memory.fetch_sub(before - now, Ordering::Relaxed);
+    /// Returns the bytes of memory that the interpreters of a kind use. Obsolete ones do not count: their threads drop
+    /// them (see [`drop_flushed_interpreters`]).
+    pub fn interpreter_bytes(&self, kind: ScriptKind) -> u64 {
+        let flushes = self.flushes(kind);
+        let memory = self.memory[kind as usize].lock();
+        if memory.flushes == flushes { memory.bytes } else { 0 }
+    }
+
+    /// Records that the memory of an interpreter, which was created after `flushes` flushes, changed from `before` to
+    /// `now` bytes.
+    fn update_interpreter_bytes(&self, kind: ScriptKind, flushes: u64, before: u64, now: u64) {
+        let mut memory = self.memory[kind as usize].lock();
+        if flushes > memory.flushes {
+            *memory = InterpreterMemory { flushes, bytes: 0 };
+        }
+        if flushes == memory.flushes {
+            memory.bytes = (memory.bytes + now).saturating_sub(before);
         }
     }
 }

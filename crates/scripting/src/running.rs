@@ -64,6 +64,15 @@ struct HeldSlots {
     all_slots: bool,
 }
 
+impl HeldSlots {
+    /// Replaces the slots; `None` stands for all slots.
+    fn set(&mut self, slots: Option<impl Iterator<Item = u16>>) {
+        self.all_slots = slots.is_none();
+        self.slots.clear();
+        self.slots.extend(slots.into_iter().flatten());
+    }
+}
+
 /// One run of a script.
 #[derive(Debug)]
 pub struct ScriptRun {
@@ -129,27 +138,37 @@ impl ScriptRun {
         }
     }
 
-    /// Creates a run in the memory of an earlier one unless something else still refers to that.
-    pub fn start(earlier: Option<Arc<ScriptRun>>, beginning: RunParameters<'_>) -> Arc<ScriptRun> {
-        let Some(mut run) = earlier else {
-            return Arc::new(ScriptRun::new(beginning));
-        };
-        let Some(this) = Arc::get_mut(&mut run) else {
-            return Arc::new(ScriptRun::new(beginning));
-        };
-        let mut name = std::mem::take(&mut this.name);
+    /// Creates a run that holds these slots, where `None` stands for all slots. It is in the memory of an earlier run
+    /// unless something else still refers to that.
+    pub fn start(
+        earlier: Option<Arc<ScriptRun>>,
+        beginning: RunParameters<'_>,
+        slots: Option<impl Iterator<Item = u16>>,
+    ) -> Arc<ScriptRun> {
+        if let Some(mut run) = earlier
+            && let Some(this) = Arc::get_mut(&mut run)
+        {
+            this.begin_again(beginning, slots);
+            return run;
+        }
+        let mut run = ScriptRun::new(beginning);
+        run.held.get_mut().set(slots);
+        Arc::new(run)
+    }
+
+    /// Makes this another run, in the same memory.
+    fn begin_again(&mut self, beginning: RunParameters<'_>, slots: Option<impl Iterator<Item = u16>>) {
+        let mut name = std::mem::take(&mut self.name);
         name.clear();
         name.extend_from_slice(beginning.name);
-        let mut held = std::mem::take(this.held.get_mut());
-        held.slots.clear();
-        held.all_slots = false;
+        let mut held = std::mem::take(self.held.get_mut());
+        held.set(slots);
         let unnamed = RunParameters { name: &[], ..beginning };
-        *this = ScriptRun {
+        *self = ScriptRun {
             name,
             held: Mutex::new(held),
             ..ScriptRun::new(unnamed)
         };
-        run
     }
 
     /// Lets the run end when it is overdue, unless it has written. For a run that keeps clients from killing it.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use weft_os::thread::{self, JoinHandle};
 
+pub use crate::dispatch::execution_order::{Execution, ExecutionStage, executions, request_digest};
 pub use crate::keyspace::hash::share_slots;
 
 /// Starts a server with the arguments of a command line. The result of the thread is `true` if the server was shut down

@@ -7,7 +7,7 @@
 //!                    exit 0 ◀─ files removed ◀─ workers joined ◀─ coordinator ◀─ threads
 //! ```
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fmt::Display;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ use crate::observability::log::{self, LogDestination};
 use crate::observability::metrics::Metrics;
 use crate::observability::syslog::{self, Syslog};
 use crate::observability::used_memory::UsedMemory;
-use crate::persistence::aof;
+use crate::persistence::{aof, rdb_file};
 use crate::replication::{Endpoint, ReplicationState};
 use crate::runtime::config_changes::configure_log;
 use crate::runtime::coordinator::Coordinator;
@@ -96,6 +96,10 @@ pub fn run() -> ExitCode {
     });
     started.unwrap_or_else(|error| {
         eprintln!("{error}");
+        let context = error.context();
+        if !context.is_empty() {
+            eprintln!("{context}");
+        }
         ExitCode::FAILURE
     })
 }
@@ -204,6 +208,9 @@ fn configure_collation(config: &Config) -> Result<(), StartFailure> {
         return Ok(());
     }
     log::warning!("Failed to configure LOCALE for invalid locale name.");
+    let name = config.text(id::LOCALE_COLLATE);
+    let name = String::from_utf8_lossy(&name);
+    log::warning!("locale-collate is '{name}', which this system lacks; 'locale -a' lists what it has.");
     Err(StartFailure)
 }
 
@@ -240,6 +247,9 @@ fn prepare_process(config: &Config, supervisor: Supervisor, is_daemon: bool) -> 
     raise_open_file_limit(config, workers)?;
     let mut reactor = Reactor::new().map_err(log_fatal("cannot watch sockets"))?;
     let signals = SignalReceiver::install(reactor.waker()).map_err(log_fatal("cannot handle signals"))?;
+    if let Ok(name) = CString::new(rdb_file::temporary_name()) {
+        signals.set_unfinished_file(name);
+    }
     log::notice!("monotonic clock: POSIX clock_gettime");
     banner::log_banner(config);
     kernel::warn_about_backlog(config);
@@ -300,6 +310,7 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     crate::replication::primary::start(&server, supply_out)
         .map_err(log_fatal("cannot start the thread that serves replicas"))?;
     crate::slot_migration::engine::start(&server).map_err(log_fatal("cannot start the thread of slot migrations"))?;
+    crate::runtime::watchdog::start(&server).map_err(log_fatal("cannot start the watchdog"))?;
     if let Some(bus) = bus {
         bus.start().map_err(log_fatal("cannot start the cluster bus"))?;
     }
@@ -360,7 +371,6 @@ fn start_configured_replication(server: &Arc<Server>) {
         return crate::cluster_node::topology::apply_loaded_role(server, cluster);
     }
     if let Some(primary) = server.config.primary() {
-        log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
         server.replication.start_following(
             Endpoint {
                 host: primary.host,
@@ -621,6 +631,11 @@ fn announce_ready(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor
     kernel::warn_about_tiny_maxmemory(&server.config);
     // The failure was logged; the server starts nevertheless.
     let _ = oom_score::adjust(&server.config, server.config.primary().is_some());
+    if !cfg!(feature = "simulated")
+        && let Err(error) = weft_reactor::release_start_code()
+    {
+        log::debug!("the code of the start stays in memory: {error}");
+    }
 }
 
 /// Stops the threads; clients are no longer served.
@@ -631,6 +646,7 @@ fn stop_threads(
     threads: Vec<JoinHandle<()>>,
 ) {
     supervisor.notify_stopping();
+    server.stats.stalls.stop();
     // Before anything that waits for scripts: a failover for exclusive mode, a snapshot for the slots that they hold.
     server.scripting.running.stop_all();
     if shutdown.requests_failover {

@@ -131,7 +131,7 @@ pub use counters::StripedCounters;
 pub use domain::{
     Domain, Exclusive, GatePassage, PassageLoan, ReadLease, SharedExclusive, SharedPassage, ThreadSeat, WriteLease,
 };
-pub use gate::Gate;
+pub use gate::{ClosingObservation, Gate, SeatObservation};
 pub use mailbox::Mailbox;
 pub use prefetch::{prefetch, prefetch_for_write, prefetch_read};
 pub use ring::{RingGauge, RingReader, RingWriter, ring};

@@ -142,6 +142,16 @@ impl RingGauge {
         let taken = self.0.taken.load(Acquire);
         self.0.written.0.load(Relaxed).wrapping_sub(taken)
     }
+
+    /// Returns the maximum memory of these bytes: the first of them may lie in a chunk of which the reader has consumed
+    /// the rest.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        match self.unread() {
+            0 => 0,
+            bytes => bytes + CHUNK_BYTES,
+        }
+    }
 }
 
 /// The appending end of a ring.

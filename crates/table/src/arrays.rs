@@ -14,11 +14,12 @@ use arena::{allocate_zeroed_in_arena as allocate_zeroed, free_in_arena as releas
 #[cfg(not(feature = "jemalloc-memory"))]
 use std::alloc::{alloc_zeroed as allocate_zeroed, dealloc as release};
 
-/// Returns the number of the arena that has the arrays of all tables, or `None` if there is no such arena.
+/// Returns the number of the arena that has the arrays of all tables, or `None` if there is no such arena: no table has
+/// had an array yet, or the allocator could not create the arena.
 #[must_use]
 pub fn arena() -> Option<u32> {
     #[cfg(feature = "jemalloc-memory")]
-    return arena::number();
+    return arena::created();
     #[cfg(not(feature = "jemalloc-memory"))]
     None
 }
@@ -58,9 +59,16 @@ mod arena {
         MALLOCX_ALIGN, MALLOCX_ARENA, MALLOCX_TCACHE_NONE, MALLOCX_ZERO, mallctl, mallocx, sdallocx,
     };
 
+    /// The arena's number; `None` if the allocator could not create it.
+    static ARENA: OnceLock<Option<c_uint>> = OnceLock::new();
+
+    /// Returns the arena's number, or `None` if it was not needed yet or the allocator could not create it.
+    pub fn created() -> Option<c_uint> {
+        ARENA.get().copied().flatten()
+    }
+
     /// Returns the arena's number, or `None` if the allocator could not create it.
-    pub fn number() -> Option<c_uint> {
-        static ARENA: OnceLock<Option<c_uint>> = OnceLock::new();
+    fn number() -> Option<c_uint> {
         *ARENA.get_or_init(create)
     }
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::format;
-use crate::model::{ClientRow, CommandFigures, KeyRow, MemoryConsumer, ReplicaRow, SlotRow, WorkerRow};
+use crate::model::{ClientRow, CommandFigures, HotKeyRow, KeyRow, MemoryConsumer, ReplicaRow, SlotRow, WorkerRow};
 
 /// A column of a table of `T`.
 #[derive(Debug)]
@@ -144,7 +144,21 @@ pub const SLOT_COLUMNS: &[Column<SlotRow>] = &[
 pub const KEY_COLUMNS: &[Column<KeyRow>] = &[
     Column { title: "Key", width: 16, text: |row| row.name.clone(), key: |row| text(&row.name) },
     Column { title: "Memory", width: 10, text: |row| size(Some(row.memory_bytes)), key: |row| whole(Some(row.memory_bytes)) },
+    Column { title: "Elements", width: 9, text: |row| format::integer(row.elements), key: |row| whole(row.elements) },
     Column { title: "Type", width: 8, text: |row| row.kind.clone(), key: |row| text(&row.kind) },
+    Column { title: "Db", width: 3, text: |row| row.database.to_string(), key: |row| whole(Some(row.database)) },
+];
+
+#[rustfmt::skip]
+/// The columns of the most used keys.
+pub const HOT_KEY_COLUMNS: &[Column<HotKeyRow>] = &[
+    Column { title: "Key", width: 16, text: |row| row.name.clone(), key: |row| text(&row.name) },
+    Column { title: "Uses/s", width: 8, text: |row| format::count(row.uses_per_s), key: |row| number(row.uses_per_s) },
+    Column { title: "Share", width: 8, text: |row| format::percent(Some(row.share)), key: |row| number(Some(row.share)) },
+    Column { title: "Writes", width: 8, text: |row| format::percent(Some(row.write_share)), key: |row| number(Some(row.write_share)) },
+    Column { title: "Time", width: 8, text: |row| format::percent(Some(row.time_share)), key: |row| number(Some(row.time_share)) },
+    Column { title: "Uses", width: 8, text: |row| format::count(Some(row.uses as f64)), key: |row| whole(Some(row.uses)) },
+    Column { title: "Error", width: 8, text: |row| format::count(Some(row.error as f64)), key: |row| whole(Some(row.error)) },
     Column { title: "Db", width: 3, text: |row| row.database.to_string(), key: |row| whole(Some(row.database)) },
 ];
 

@@ -65,8 +65,10 @@ pub enum UserAction {
     Confirm,
     /// Do not do what was asked.
     Decline,
-    /// Start or stop the search for big keys.
+    /// Start or stop the search for big keys, or the sampling of used keys.
     ToggleKeySearch,
+    /// Show the most used keys instead of the biggest ones, or the other way round.
+    ToggleHotKeys,
     /// Choose the next figure by which slots are ordered.
     NextSlotOrder,
 }
@@ -120,6 +122,7 @@ fn normal_action(code: KeyCode) -> Option<UserAction> {
         KeyCode::Esc => UserAction::ClearFilter,
         KeyCode::Char('k') => UserAction::AskKill,
         KeyCode::Char('s') => UserAction::ToggleKeySearch,
+        KeyCode::Char('h') => UserAction::ToggleHotKeys,
         KeyCode::Char('o') => UserAction::NextSlotOrder,
         _ => return None,
     })

@@ -10,11 +10,21 @@ use crate::error::{Result, TopError};
 use crate::model::TopReport;
 use crate::poller::{self, PollEvent};
 use crate::sampling::WantedParts;
+use crate::sampling::hot_keys::HotKeysMode;
 use crate::sampling::slots::SlotOrder;
 use crate::terminal::TerminationSignals;
 
 /// How often the termination signals are looked at while there is no event.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+
+/// The parts of a report that cost the server more than INFO, and are printed only if asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct CostlyParts {
+    /// The biggest keys.
+    pub sample_keys: bool,
+    /// The most used keys.
+    pub hot_keys: bool,
+}
 
 /// Prints reports until `count` of them are printed, the reader of the output is gone, or a signal ends the process.
 ///
@@ -25,12 +35,16 @@ pub fn run(
     interval: Duration,
     count: Option<u64>,
     pretty: bool,
-    sample_keys: bool,
+    parts: CostlyParts,
 ) -> Result<()> {
     let wanted = WantedParts {
         clients: true,
         slots: Some(SlotOrder::CpuTime),
-        keys: sample_keys,
+        keys: parts.sample_keys,
+        hot_keys: match parts.hot_keys {
+            true => HotKeysMode::Sampled,
+            false => HotKeysMode::Hidden,
+        },
     };
     let signals = TerminationSignals::register()?;
     let poller = poller::start(connector, interval, wanted)?;

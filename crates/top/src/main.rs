@@ -29,6 +29,7 @@ use ratatui::crossterm::event::{self, Event};
 
 use connection::Connector;
 use error::{Result, TopError};
+use json_output::CostlyParts;
 use options::{OutputMode, ParsedCommandLine, TopOptions};
 use poller::{PollRequest, Poller};
 use state::DashboardState;
@@ -60,15 +61,21 @@ fn run(options: TopOptions) -> Result<()> {
     let connector = Connector::new(options.connection)?;
     match options.mode {
         OutputMode::Json { count, pretty } => {
-            json_output::run(connector, options.interval, count, pretty, options.sample_keys)
+            let parts = CostlyParts {
+                sample_keys: options.sample_keys,
+                hot_keys: options.hot_keys,
+            };
+            json_output::run(connector, options.interval, count, pretty, parts)
         }
-        OutputMode::Dashboard => run_dashboard(connector, options.interval, options.sample_keys),
+        OutputMode::Dashboard => {
+            let has_colors = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            let state = DashboardState::new(has_colors, options.sample_keys).with_hot_keys(options.hot_keys);
+            run_dashboard(connector, options.interval, state)
+        }
     }
 }
 
-fn run_dashboard(connector: Connector, interval: Duration, sample_keys: bool) -> Result<()> {
-    let has_colors = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let mut state = DashboardState::new(has_colors, sample_keys);
+fn run_dashboard(connector: Connector, interval: Duration, mut state: DashboardState) -> Result<()> {
     let signals = TerminationSignals::register()?;
     let mut terminal = DashboardTerminal::open()?;
     let mut wanted = state.wanted_parts();

@@ -29,6 +29,8 @@ pub struct TopReport {
     pub slots: Option<SlotsFigures>,
     /// The biggest keys found.
     pub keys: Option<KeysFigures>,
+    /// The most used keys.
+    pub hot_keys: Option<HotKeysFigures>,
     /// The replication.
     pub replication: Option<ReplicationFigures>,
     /// The memory.
@@ -281,6 +283,44 @@ pub struct KeyRow {
     pub kind: String,
     /// The memory of the key and its value in bytes, estimated by the server.
     pub memory_bytes: u64,
+    /// The number of elements; of a string, its length in bytes. Only Weft reports it.
+    pub elements: Option<u64>,
+}
+
+/// The most used keys, of a Weft server that samples them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct HotKeysFigures {
+    /// The server samples the keys of commands.
+    pub is_sampling: bool,
+    /// The number of uses for each sample.
+    pub sample_ratio: u64,
+    /// The seconds for which they were sampled.
+    pub duration_s: f64,
+    /// The number of samples.
+    pub samples: u64,
+    /// The most used keys.
+    pub rows: Vec<HotKeyRow>,
+}
+
+/// A key that is used often. The numbers are estimates.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct HotKeyRow {
+    /// The name, escaped.
+    pub name: String,
+    /// The database.
+    pub database: u64,
+    /// The uses of the key while it was sampled.
+    pub uses: u64,
+    /// The uses per second in that time.
+    pub uses_per_s: Option<f64>,
+    /// The uses by which that may be too many.
+    pub error: u64,
+    /// The share of the uses of all keys.
+    pub share: f64,
+    /// The share of the key's uses that may write.
+    pub write_share: f64,
+    /// The share of the time of all commands with keys.
+    pub time_share: f64,
 }
 
 /// The replication.

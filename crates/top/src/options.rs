@@ -46,6 +46,7 @@ const OPTIONS: &[OptionRow] = &[
     row(&["--count"], "N", "End after N objects (with --json)."),
     row(&["--once"], "", "Print one object, indented. Like --json --count 1."),
     row(&["--sample-keys"], "", "Search for big keys from the start. It costs the server up to 1 % of its time."),
+    row(&["--hot-keys"], "", "Let a Weft server sample the most used keys. It costs the server up to 1 % of its time."),
     row(&["--help"], "", "Print this help."),
     row(&["--version"], "", "Print the version."),
 ];
@@ -134,6 +135,8 @@ pub struct TopOptions {
     pub mode: OutputMode,
     /// Searches for big keys from the start.
     pub sample_keys: bool,
+    /// Lets the server sample the most used keys from the start.
+    pub hot_keys: bool,
 }
 
 /// The result of parsing a command line.
@@ -173,6 +176,7 @@ pub fn parse(words: &[String], variable: impl Fn(&str) -> Option<String>) -> Res
         interval: given.interval()?,
         mode: given.mode()?,
         sample_keys: given.has("--sample-keys"),
+        hot_keys: given.has("--hot-keys"),
     };
     Ok(ParsedCommandLine::Run(Box::new(options)))
 }

@@ -7,6 +7,7 @@ use crate::model::{ClientRow, TopReport};
 use crate::panel::Panel;
 use crate::poller::PollEvent;
 use crate::sampling::WantedParts;
+use crate::sampling::hot_keys::HotKeysMode;
 use crate::sampling::slots::SlotOrder;
 
 #[cfg(test)]
@@ -58,6 +59,10 @@ pub struct DashboardState {
     pub slot_order: SlotOrder,
     /// The search for big keys runs.
     pub searches_keys: bool,
+    /// The panel of keys shows the most used ones.
+    pub shows_hot_keys: bool,
+    /// The server is to sample the keys of commands.
+    pub samples_hot_keys: bool,
     /// The user wants to end the program.
     pub is_done: bool,
     /// The number of rows that the last frame had space for.
@@ -74,6 +79,15 @@ impl DashboardState {
             has_colors,
             searches_keys,
             ..DashboardState::default()
+        }
+    }
+
+    /// Lets the server sample the keys of commands from the start.
+    pub fn with_hot_keys(self, samples_hot_keys: bool) -> DashboardState {
+        DashboardState {
+            samples_hot_keys,
+            shows_hot_keys: samples_hot_keys,
+            ..self
         }
     }
 
@@ -105,6 +119,11 @@ impl DashboardState {
             clients: self.panel == Panel::Clients,
             slots: (self.panel == Panel::Slots).then_some(self.slot_order),
             keys: self.searches_keys,
+            hot_keys: match self.samples_hot_keys {
+                true => HotKeysMode::Sampled,
+                false if self.panel == Panel::Keys && self.shows_hot_keys => HotKeysMode::Shown,
+                false => HotKeysMode::Hidden,
+            },
         }
     }
 
@@ -135,6 +154,10 @@ impl DashboardState {
             Panel::Slots => {
                 let rows = report.slots.as_ref().map(|part| part.rows.as_slice());
                 size(rows, columns::SLOT_COLUMNS, order)
+            }
+            Panel::Keys if self.shows_hot_keys => {
+                let rows = report.hot_keys.as_ref().map(|part| part.rows.as_slice());
+                size(rows, columns::HOT_KEY_COLUMNS, order)
             }
             Panel::Keys => {
                 let rows = report.keys.as_ref().map(|part| part.rows.as_slice());
@@ -203,11 +226,22 @@ impl DashboardState {
                 return self.question.take().map(|question| question.id);
             }
             UserAction::Decline => self.question = None,
-            UserAction::ToggleKeySearch if self.panel == Panel::Keys => self.searches_keys = !self.searches_keys,
+            UserAction::ToggleKeySearch if self.panel == Panel::Keys => {
+                let toggled = match self.shows_hot_keys {
+                    true => &mut self.samples_hot_keys,
+                    false => &mut self.searches_keys,
+                };
+                *toggled = !*toggled;
+            }
+            UserAction::ToggleHotKeys if self.panel == Panel::Keys => {
+                self.shows_hot_keys = !self.shows_hot_keys;
+                // The other table has other columns.
+                *self.table_mut() = PanelTable::default();
+            }
             UserAction::NextSlotOrder if self.panel == Panel::Slots => {
                 self.slot_order = self.slot_order.next();
             }
-            UserAction::ToggleKeySearch | UserAction::NextSlotOrder => {}
+            UserAction::ToggleKeySearch | UserAction::ToggleHotKeys | UserAction::NextSlotOrder => {}
         }
         None
     }

@@ -510,3 +510,18 @@ fn the_answers_of_a_failed_node_to_other_nodes_do_not_count() {
         assert_eq!(state.nodes[&entry.id].pong_received_ms > 1, counts, "{flag}");
     }
 }
+
+#[test]
+fn no_failure_report_is_recorded_about_a_node_that_has_failed() {
+    let (mut net, mut entry) = cluster_with_good_news();
+    let (reporter, now_ms) = (net.nodes[1].myself, net.now_ms);
+    entry.flags = NodeFlags::PRIMARY | NodeFlags::FAIL;
+    for (flag, reports) in [(NodeFlags::FAIL, 0), (NodeFlags::default(), 1)] {
+        let state = &mut net.nodes[0];
+        let node = state.nodes.get_mut(&entry.id).expect("is known");
+        node.flags = NodeFlags::PRIMARY | flag;
+        node.failure_reports.clear();
+        state.process_gossip(Some(reporter), std::slice::from_ref(&entry), false, now_ms);
+        assert_eq!(state.nodes[&entry.id].failure_reports.len(), reports, "{flag}");
+    }
+}

@@ -241,11 +241,6 @@ impl<H> Registry<H> {
         self.index.names.iter().map(|(_, id)| self.commands[usize::from(*id)])
     }
 
-    /// Returns the number of top-level commands that clients can call.
-    pub fn top_level_count(&self) -> usize {
-        self.index.names.len()
-    }
-
     /// Returns the subcommands of `container`, by id.
     pub fn subcommands(&self, container: &Command<H>) -> &[&'static Command<H>] {
         let ids = &container.subcommand_ids;

@@ -1,4 +1,4 @@
-//! The metadata of every command of Valkey 9.1, in one table for each group.
+//! The metadata of every command of Valkey 9.1, in one table for each group, and of Weft's own commands.
 //!
 //! There is a row for each command, including those that Weft does not implement. The [registry](super::registry) binds
 //! handlers to rows, and clients see only the rows that have a handler.
@@ -21,6 +21,7 @@ pub mod sorted_set;
 pub mod stream;
 pub mod string;
 pub mod transactions;
+pub mod weft;
 
 /// All tables.
 pub const TABLES: &[&[CommandSpec]] = &[
@@ -40,4 +41,5 @@ pub const TABLES: &[&[CommandSpec]] = &[
     stream::TABLE,
     string::TABLE,
     transactions::TABLE,
+    weft::TABLE,
 ];

@@ -9,6 +9,8 @@ struct FakeHost {
     arguments: Vec<&'static [u8]>,
     /// The reply to each call; `None` makes it fail.
     reply: Option<Vec<u8>>,
+    /// `true` if it writes replies that are results.
+    writes_results: bool,
     calls: Vec<String>,
     results: Vec<String>,
 }
@@ -19,6 +21,7 @@ impl FakeHost {
             keys: vec![b"k1", b"k2"],
             arguments: vec![b"a\0b"],
             reply: Some(reply.to_vec()),
+            writes_results: false,
             calls: Vec::new(),
             results: Vec::new(),
         }
@@ -40,7 +43,7 @@ impl ScriptHost for FakeHost {
         }
     }
 
-    fn call(&mut self, arguments: CallArguments<'_>) -> Option<&[u8]> {
+    fn call(&mut self, arguments: CallArguments<'_>, is_result: bool) -> CallEnd<'_> {
         let words: Vec<String> = arguments
             .iter()
             .map(|argument| match argument {
@@ -49,7 +52,14 @@ impl ScriptHost for FakeHost {
             })
             .collect();
         self.calls.push(words.join(" "));
-        self.reply.as_deref()
+        match self.reply.as_deref() {
+            Some(reply) if is_result && self.writes_results => {
+                self.results.push(format!("reply {}", String::from_utf8_lossy(reply)));
+                CallEnd::Written
+            }
+            Some(reply) => CallEnd::Reply(reply),
+            None => CallEnd::Failed,
+        }
     }
 
     fn call_with_values(&mut self, _: &Lua, values: &MultiValue) -> mlua::Result<Value> {
@@ -87,11 +97,16 @@ fn new_state() -> (Lua, ScriptStarter) {
         on_failure: lua.create_function(move |_, ()| failing()).expect("memory"),
         on_other_arguments: lua.create_function(others).expect("memory"),
         convert_reply: lua
-            .create_function(|_, reply: LuaString| Ok(format!("converted {}", reply.to_string_lossy())))
+            .create_function(|lua, reply: LuaString| {
+                lua.globals().get::<Table>("conversions")?.push(true)?;
+                Ok(format!("converted {}", reply.to_string_lossy()))
+            })
             .expect("memory"),
     };
     let call = command_function(&lua, fallbacks).expect("memory");
     lua.globals().set("call", call).expect("memory");
+    let conversions = lua.create_table().expect("memory");
+    lua.globals().set("conversions", conversions).expect("memory");
     let handler = lua.load("return ...").into_function().expect("it compiles");
     let start = ScriptStarter::for_scripts(&lua, handler, lua.globals(), true).expect("memory");
     (lua, start)
@@ -143,6 +158,74 @@ fn replies_become_values() {
         let shown = run(&mut host, &format!("{SHOW} return show(call('x'))"));
         assert_eq!(shown, format!("text {expected}"), "{}", String::from_utf8_lossy(reply));
     }
+}
+
+#[test]
+fn the_host_may_write_the_reply_to_a_last_call() {
+    let with_result = |source: &str| {
+        let mut host = FakeHost::replying(b"$1\r\nv\r\n");
+        host.writes_results = true;
+        let shown = run(&mut host, source);
+        assert_eq!((host.calls.len(), host.results.len()), (1, 0), "{source}");
+        shown
+    };
+    for source in [
+        "return call('x')",
+        "if KEYS[1] then return call('x', KEYS[1]) end return 1",
+        "local function f() return call('x') end return f()",
+        "local word = 'x' local function f() return word end return call(f())",
+    ] {
+        assert_eq!(with_result(source), "reply $1\r\nv\r\n", "{source}");
+    }
+    for source in [
+        "local value = call('x') return value",
+        "return (call('x'))",
+        "return call('x'), 1",
+        "return call('x') .. ''",
+        "local function f() return call('x') end local value = f() return value",
+        "local function f() return call('x') end return (f())",
+        "return select(2, pcall(call, 'x'))",
+        "return coroutine.wrap(function() return call('x') end)()",
+        "return (string.gsub('x', 'x', call))",
+        "return setmetatable({}, {__index = function(_, name) return call(name) end}).x",
+    ] {
+        assert_eq!(with_result(source), "text v", "{source}");
+    }
+}
+
+#[test]
+fn a_function_of_a_library_may_leave_the_reply_to_its_last_call() {
+    let (lua, _) = new_state();
+    let handler = lua.load("return ...").into_function().expect("it compiles");
+    let start = ScriptStarter::for_functions(&lua, handler).expect("memory");
+    let source = "local keys = ... return call('x', keys[1])";
+    let function = start
+        .prepare(lua.load(source).into_function().expect("it compiles"))
+        .expect("memory");
+    let mut host = FakeHost::replying(b":1\r\n");
+    host.writes_results = true;
+    let end = with_host(&mut host, || start.run(&function)).expect("there is memory");
+    assert!(matches!(end, ScriptEnd::Replied));
+    assert_eq!(
+        (host.calls, host.results),
+        (vec!["x k1".to_owned()], vec!["reply :1\r\n".to_owned()])
+    );
+}
+
+#[test]
+fn a_failed_last_call_is_thrown() {
+    let mut host = FakeHost::replying(b"");
+    (host.reply, host.writes_results) = (None, true);
+    assert!(run(&mut host, "return call('x')").starts_with("failed: runtime error: it failed"));
+}
+
+#[test]
+fn the_reply_to_a_call_that_is_a_statement_is_not_converted() {
+    let mut host = FakeHost::replying(b"_\r\n");
+    assert_eq!(run(&mut host, "call('x') call('y') return #conversions"), "Number(0.0)");
+    assert_eq!(host.calls, ["x", "y"]);
+    assert_eq!(run(&mut host, "local _ = call('x') return #conversions"), "Number(1.0)");
+    assert_eq!(run(&mut host, "call({}) return call('z')"), "text converted _\r\n");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::Reactor;
 const SCENARIO: &str = "WEFT_SIGNAL_SCENARIO";
 
 /// Runs in the child process. It reports each signal that it finds after a wait, and ends at SIGTERM. In the scenario
-/// "insisting" it does not clear the shutdown state.
+/// "insisting" it does not clear the shutdown state, and writes a file.
 #[test]
 #[ignore = "another test runs it in a process of its own"]
 fn signal_scenario() {
@@ -19,6 +19,11 @@ fn signal_scenario() {
     let mut reactor = Reactor::new().unwrap();
     let signals = SignalReceiver::install(reactor.waker()).unwrap();
     assert!(SignalReceiver::install(reactor.waker()).is_err());
+    if kind == "insisting" {
+        let name = unfinished_file(std::process::id());
+        std::fs::write(&name, "unfinished").unwrap();
+        signals.set_unfinished_file(CString::new(name).unwrap());
+    }
     eprintln!("ready");
     let mut events = Vec::new();
     let mut since = Instant::now();
@@ -39,6 +44,11 @@ fn signal_scenario() {
             return;
         }
     }
+}
+
+fn unfinished_file(process: u32) -> String {
+    let directory = std::env::temp_dir();
+    format!("{}/weft-signals-{process}", directory.display())
 }
 
 fn start(kind: &str) -> (Child, impl Iterator<Item = String>) {
@@ -80,9 +90,12 @@ fn a_second_interrupt_ends_the_process_at_once() {
     let (child, mut lines) = start("insisting");
     send(&child, libc::SIGINT);
     assert_eq!(lines.next().as_deref(), Some("SIGINT"));
+    let file = unfinished_file(child.id());
+    assert!(std::fs::exists(&file).unwrap());
     send(&child, libc::SIGINT);
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.status.signal()), (Some(1), None));
     assert!(String::from_utf8_lossy(&output.stdout).contains("You insist... exiting now."));
+    assert!(!std::fs::exists(&file).unwrap());
     assert_eq!(lines.next(), None);
 }

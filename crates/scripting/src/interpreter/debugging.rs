@@ -33,7 +33,7 @@ pub fn begin_debugging(scripts: &Scripts, session: &DebugSession) -> Result<(), 
     super::INTERPRETERS.with_borrow_mut(|interpreters| {
         let place = &mut interpreters[ScriptKind::Eval as usize];
         if let Some(old) = place.replace(made) {
-            scripts.update_interpreter_bytes(ScriptKind::Eval, old.counted_bytes, 0);
+            scripts.update_interpreter_bytes(ScriptKind::Eval, old.flushes, old.counted_bytes, 0);
         }
     });
     Ok(())

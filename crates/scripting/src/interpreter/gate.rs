@@ -6,8 +6,8 @@
 //! only errors, and types of replies that RESP2 does not have, become values of `mlua` on the way.
 
 use mlua::{Lua, MultiValue, Value};
-use weft_lua::calls::{self, CallArgument, CallArguments, ScriptHost, ScriptResult, WordList};
-use weft_resp::{ArgRange, Args, Reply, number};
+use weft_lua::calls::{self, CallArgument, CallArguments, CallEnd, ScriptHost, ScriptResult, WordList};
+use weft_resp::{ArgRange, Args, Protocol, Reply, number};
 
 use super::{CallResult, Host, InterpreterShared};
 use crate::run_checks::stop_error;
@@ -35,6 +35,23 @@ pub(super) struct CallRequest {
 /// The bytes of a request's buffer that are kept for the next one.
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
+/// The settings for the commands of a script that the script may change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct HostSettings {
+    /// The protocol of the replies.
+    pub(super) protocol: Protocol,
+    /// The propagation targets, as [`Host::set_replication`] takes them.
+    pub(super) replication: u8,
+}
+
+impl HostSettings {
+    /// The settings with which every run starts.
+    pub(super) const INITIAL: HostSettings = HostSettings {
+        protocol: Protocol::Resp2,
+        replication: 3,
+    };
+}
+
 /// Translates a script's calls into requests to its host.
 pub(super) struct HostGate<'h, 'r> {
     host: &'h mut dyn Host,
@@ -42,6 +59,8 @@ pub(super) struct HostGate<'h, 'r> {
     words: ScriptWords<'h>,
     reply: &'h mut Reply<'r>,
     request: CallRequest,
+    /// The settings that the host has.
+    settings: HostSettings,
     failure: Option<mlua::Error>,
 }
 
@@ -76,16 +95,35 @@ impl CallRequest {
         self.ranges.clear();
     }
 
+    #[inline]
     fn add(&mut self, argument: CallArgument<'_>) -> Result<(), &'static str> {
-        let start = self.bytes.len();
         match argument {
-            CallArgument::Text(text) => self.bytes.extend_from_slice(text),
-            CallArgument::Number(0.0) => self.bytes.push(b'0'),
-            CallArgument::Number(number) if number.is_nan() && number.is_sign_negative() => {
-                self.bytes.extend_from_slice(b"-nan");
-            }
-            CallArgument::Number(number) => number::format_f64(number, &mut self.bytes),
+            CallArgument::Text(text) => self.add_text(text),
+            CallArgument::Number(number) => self.add_number(number),
         }
+    }
+
+    #[inline]
+    fn add_text(&mut self, text: &[u8]) -> Result<(), &'static str> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(text);
+        self.end_argument(start)
+    }
+
+    #[inline(never)]
+    fn add_number(&mut self, number: f64) -> Result<(), &'static str> {
+        let start = self.bytes.len();
+        match number {
+            0.0 => self.bytes.push(b'0'),
+            number if number.is_nan() && number.is_sign_negative() => self.bytes.extend_from_slice(b"-nan"),
+            number => number::format_f64(number, &mut self.bytes),
+        }
+        self.end_argument(start)
+    }
+
+    /// Adds the range of an argument whose bytes are behind `start`.
+    #[inline]
+    fn end_argument(&mut self, start: usize) -> Result<(), &'static str> {
         let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(self.bytes.len() - start)) else {
             return Err("ERR The arguments of this call are longer than 4 GiB");
         };
@@ -95,14 +133,14 @@ impl CallRequest {
 
     fn add_value(&mut self, value: &Value) -> Result<(), &'static str> {
         match value {
-            Value::String(text) => self.add(CallArgument::Text(&text.as_bytes())),
+            Value::String(text) => self.add_text(&text.as_bytes()),
             Value::Integer(number) if number.unsigned_abs() <= i64::MAX as u64 / 2 => {
                 let mut text = Vec::new();
                 number::append_i64(*number, &mut text);
-                self.add(CallArgument::Text(&text))
+                self.add_text(&text)
             }
-            Value::Integer(number) => self.add(CallArgument::Number(*number as f64)),
-            Value::Number(number) => self.add(CallArgument::Number(*number)),
+            Value::Integer(number) => self.add_number(*number as f64),
+            Value::Number(number) => self.add_number(*number),
             _ => Err("ERR Command arguments must be strings or integers"),
         }
     }
@@ -121,6 +159,7 @@ impl<'h, 'r> HostGate<'h, 'r> {
             words,
             reply,
             request: shared.request.take(),
+            settings: HostSettings::INITIAL,
             failure: None,
         }
     }
@@ -151,10 +190,23 @@ impl<'h, 'r> HostGate<'h, 'r> {
     }
 }
 
-/// Executes the command of a request. Returns its reply, which is no error.
-fn call_host<'a>(host: &'a mut dyn Host, shared: &InterpreterShared, request: &CallRequest) -> mlua::Result<&'a [u8]> {
-    host.set_protocol(shared.protocol.get());
-    host.set_replication(shared.replication.get());
+/// Executes the command of a request. Returns its reply, which is no error. `settings` are those of the host.
+#[inline]
+fn call_host<'a>(
+    host: &'a mut dyn Host,
+    shared: &InterpreterShared,
+    request: &CallRequest,
+    settings: &mut HostSettings,
+) -> mlua::Result<&'a [u8]> {
+    let chosen = HostSettings {
+        protocol: shared.protocol.get(),
+        replication: shared.replication.get(),
+    };
+    if *settings != chosen {
+        host.set_protocol(chosen.protocol);
+        host.set_replication(chosen.replication);
+        *settings = chosen;
+    }
     match host.call(&request.bytes, &request.ranges) {
         CallResult::Reply(reply) => match reply.strip_prefix(b"-") {
             Some(error) => Err(errors::reply(&convert::with_code(error.trim_ascii_end()), true)),
@@ -182,25 +234,30 @@ impl ScriptHost for HostGate<'_, '_> {
         self.words.command.argument(first + index)
     }
 
-    fn call(&mut self, arguments: CallArguments<'_>) -> Option<&[u8]> {
+    fn call(&mut self, arguments: CallArguments<'_>, is_result: bool) -> CallEnd<'_> {
         self.request.begin();
-        let built = arguments.iter().try_for_each(|argument| self.request.add(argument));
-        if let Err(text) = built {
-            self.failure = Some(self.malformed(text));
-            return None;
+        for argument in arguments.iter() {
+            if let Err(text) = self.request.add(argument) {
+                self.failure = Some(self.malformed(text));
+                return CallEnd::Failed;
+            }
         }
-        match call_host(self.host, self.shared, &self.request) {
-            Ok(reply) => Some(reply),
+        match call_host(self.host, self.shared, &self.request, &mut self.settings) {
+            Ok(reply) if is_result && convert::is_reply_of_its_value(reply) => {
+                self.reply.raw(reply);
+                CallEnd::Written
+            }
+            Ok(reply) => CallEnd::Reply(reply),
             Err(error) => {
                 self.failure = Some(error);
-                None
+                CallEnd::Failed
             }
         }
     }
 
     fn call_with_values(&mut self, lua: &Lua, values: &MultiValue) -> mlua::Result<Value> {
         self.build_request(values)?;
-        let reply = call_host(self.host, self.shared, &self.request)?;
+        let reply = call_host(self.host, self.shared, &self.request, &mut self.settings)?;
         convert::value_of(lua, reply)
     }
 

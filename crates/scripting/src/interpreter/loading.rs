@@ -6,6 +6,9 @@
 //! Then the code is part of a run, as the code of the function is: on a worker it is stopped after a short time, and a
 //! script thread calls the function instead. There the run is listed and can be killed. How long the code took is known
 //! from the first thread, so a worker usually does not begin with code that is too long.
+//!
+//! A transaction may call functions of libraries that it loads itself. If their code is too long for a worker, a thread
+//! runs it before the transaction begins, and then runs the transaction ([`Interpreter::prepare_libraries`]).
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -56,27 +59,56 @@ impl Interpreter {
         let address = Arc::as_ptr(library) as usize;
         if !self.libraries.contains_key(&address) {
             self.forget_unloaded_libraries(scripts);
-            let functions = self.load_in_run(scripts, library, begin(&library.functions[index].name))?;
-            // In the order of the library, whatever order the functions were registered in this time.
-            let callbacks: Vec<LuaFunction> = library
-                .functions
-                .iter()
-                .filter_map(|known| functions.iter().find(|function| function.name == known.name))
-                .map(|function| function.callback.clone())
-                .collect();
-            if callbacks.len() != library.functions.len() {
-                let text = b"The library registers different functions each time it is loaded";
-                return Err(FunctionError::Failed(text.to_vec()));
-            }
-            let compiled = CompiledLibrary::new(library.clone(), callbacks, &self.start)?;
-            self.libraries.insert(address, compiled);
-            self.measure_memory(scripts, ScriptKind::Function);
+            self.compile_library(scripts, library, begin(&library.functions[index].name))?;
         }
         let compiled = self.libraries.get(&address);
         let function = compiled.and_then(|compiled| compiled.functions.get(index));
         function
             .cloned()
             .ok_or_else(|| FunctionError::Failed(b"Function not found".to_vec()))
+    }
+
+    /// Runs the code of libraries that are about to be loaded, each as a part of a run, which `begin` creates from the
+    /// name of the library.
+    pub(super) fn prepare_libraries(
+        &mut self,
+        scripts: &Scripts,
+        libraries: &[Arc<Library>],
+        mut begin: impl FnMut(&[u8]) -> CurrentRun,
+    ) -> Result<(), FunctionError> {
+        // Before the first one: it would be forgotten when the next one comes.
+        self.forget_unloaded_libraries(scripts);
+        for library in libraries {
+            if !self.libraries.contains_key(&(Arc::as_ptr(library) as usize)) {
+                self.compile_library(scripts, library, begin(&library.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the code of a library as a part of a run, and keeps its functions.
+    fn compile_library(
+        &mut self,
+        scripts: &Scripts,
+        library: &Arc<Library>,
+        current: CurrentRun,
+    ) -> Result<(), FunctionError> {
+        let functions = self.load_in_run(scripts, library, current)?;
+        // In the order of the library, whatever order the functions were registered in this time.
+        let callbacks: Vec<LuaFunction> = library
+            .functions
+            .iter()
+            .filter_map(|known| functions.iter().find(|function| function.name == known.name))
+            .map(|function| function.callback.clone())
+            .collect();
+        if callbacks.len() != library.functions.len() {
+            let text = b"The library registers different functions each time it is loaded";
+            return Err(FunctionError::Failed(text.to_vec()));
+        }
+        let compiled = CompiledLibrary::new(library.clone(), callbacks, &self.start)?;
+        self.libraries.insert(Arc::as_ptr(library) as usize, compiled);
+        self.measure_memory(scripts, ScriptKind::Function);
+        Ok(())
     }
 
     /// Runs the code of a library as a part of a run that calls one of its functions. The run is listed meanwhile if

@@ -25,7 +25,7 @@ use super::shebang::{self, ScriptFlags};
 use super::{Scripts, cjson, convert};
 pub use debugging::{DebugSession, begin_debugging};
 pub use gate::ScriptWords;
-use gate::{CallRequest, HostGate};
+use gate::{CallRequest, HostGate, HostSettings};
 use loading::LoadBound;
 use weft_os::time::Instant;
 
@@ -45,10 +45,10 @@ pub enum ScriptKind {
 pub trait Host {
     /// Executes a command and returns its reply, an error text, or the request to stop the script.
     fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> CallResult<'_>;
-    /// Sets the protocol of the replies to commands.
+    /// Sets the protocol of the replies to commands. A host starts with RESP2.
     fn set_protocol(&mut self, protocol: Protocol);
     /// Sets where the effects of commands are propagated: 1 for the append-only file, 2 for replicas, 3 for both, 0 for
-    /// neither.
+    /// neither. A host starts with both.
     fn set_replication(&mut self, parts: u8);
     /// Returns `true` if the client may call a command; `None` if there is no such command.
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool>;
@@ -174,7 +174,7 @@ impl InterpreterShared {
             json: Rc::default(),
             log_lines: RefCell::default(),
             protocol: Cell::default(),
-            replication: Cell::new(3),
+            replication: Cell::new(HostSettings::INITIAL.replication),
             request: Cell::default(),
         }
     }
@@ -259,23 +259,18 @@ fn with_interpreter<R, E: From<Vec<u8>>>(
     kind: ScriptKind,
     work: impl FnOnce(&mut Interpreter) -> Result<R, E>,
 ) -> Result<R, E> {
-    let flushes = match kind {
-        ScriptKind::Eval => scripts.cache.flushes(),
-        ScriptKind::Function => scripts.libraries.flushes(),
-    };
+    let flushes = scripts.flushes(kind);
     INTERPRETERS.with(|interpreters| {
         let Ok(mut interpreters) = interpreters.try_borrow_mut() else {
             // A script on this thread compiles another one (SCRIPT LOAD, FUNCTION LOAD). Only the source of that one is
             // kept.
             let mut made = Interpreter::new(kind, flushes, scripts).map_err(super::arguments::message)?;
             let result = work(&mut made);
-            scripts.update_interpreter_bytes(kind, made.counted_bytes, 0);
+            scripts.update_interpreter_bytes(kind, made.flushes, made.counted_bytes, 0);
             return result;
         };
         let place = &mut interpreters[kind as usize];
-        if let Some(old) = place.take_if(|interpreter| interpreter.flushes != flushes) {
-            scripts.update_interpreter_bytes(kind, old.counted_bytes, 0);
-        }
+        drop(place.take_if(|interpreter| interpreter.flushes != flushes));
         if place.is_none() {
             let made = Interpreter::new(kind, flushes, scripts);
             *place = Some(made.map_err(super::arguments::message)?);
@@ -294,7 +289,20 @@ pub fn drop_interpreter(scripts: &Scripts, kind: ScriptKind) {
         if let Ok(mut interpreters) = interpreters.try_borrow_mut()
             && let Some(old) = interpreters[kind as usize].take()
         {
-            scripts.update_interpreter_bytes(kind, old.counted_bytes, 0);
+            scripts.update_interpreter_bytes(kind, old.flushes, old.counted_bytes, 0);
+        }
+    });
+}
+
+/// Drops this thread's interpreters that are obsolete since a flush. One that runs a script is dropped at its next use.
+pub fn drop_flushed_interpreters(scripts: &Scripts) {
+    INTERPRETERS.with(|interpreters| {
+        let Ok(mut interpreters) = interpreters.try_borrow_mut() else {
+            return;
+        };
+        for kind in [ScriptKind::Eval, ScriptKind::Function] {
+            let flushes = scripts.flushes(kind);
+            drop(interpreters[kind as usize].take_if(|interpreter| interpreter.flushes != flushes));
         }
     });
 }
@@ -348,6 +356,21 @@ pub fn prepare_function(
             program: program.clone(),
         });
         Ok(Some(program))
+    })
+}
+
+/// Runs the code of libraries that are about to be loaded, so that their functions can be called on this thread at
+/// once. Each is a part of a run, which `begin` creates from the name of the library.
+///
+/// # Errors
+/// The reason if a library cannot be loaded in this interpreter, or its run was stopped.
+pub fn prepare_libraries(
+    scripts: &Scripts,
+    libraries: &[Arc<Library>],
+    begin: impl FnMut(&[u8]) -> CurrentRun,
+) -> Result<(), FunctionError> {
+    with_interpreter(scripts, ScriptKind::Function, |interpreter| {
+        interpreter.prepare_libraries(scripts, libraries, begin)
     })
 }
 
@@ -527,7 +550,7 @@ impl Interpreter {
 
     fn measure_memory(&mut self, scripts: &Scripts, kind: ScriptKind) {
         let bytes = self.lua.used_memory() as u64;
-        scripts.update_interpreter_bytes(kind, self.counted_bytes, bytes);
+        scripts.update_interpreter_bytes(kind, self.flushes, self.counted_bytes, bytes);
         self.counted_bytes = bytes;
     }
 
@@ -540,8 +563,8 @@ impl Interpreter {
         reply: &mut Reply<'_>,
     ) -> mlua::Result<RunOutcome> {
         *self.shared.checks.run.borrow_mut() = Some(current);
-        self.shared.protocol.set(Protocol::Resp2);
-        self.shared.replication.set(3);
+        self.shared.protocol.set(HostSettings::INITIAL.protocol);
+        self.shared.replication.set(HostSettings::INITIAL.replication);
         self.shared.json.restore_defaults();
         let most_reply_bytes = host.reply_bytes_max();
         let begin = reply.len();

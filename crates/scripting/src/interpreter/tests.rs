@@ -9,9 +9,9 @@ use weft_resp::{ArgRange, Args, Protocol, Reply};
 
 use super::{
     CallResult, CurrentRun, FunctionError, Host, Library, Program, RunOutcome, ScriptWords, load_library,
-    prepare_function, prepare_script, repeat_library_load, run,
+    prepare_function, prepare_libraries, prepare_script, repeat_library_load, run,
 };
-use super::{ScriptKind, drop_interpreter};
+use super::{ScriptKind, count_memory, drop_flushed_interpreters, drop_interpreter};
 use crate::{RestorePolicy, RunParameters, ScriptRun, Scripts, StopReason};
 
 /// A host that replies to ECHO, refuses BAD, and stops the script at STOP.
@@ -371,6 +371,30 @@ fn a_worker_leaves_a_library_that_takes_long_to_a_script_thread() {
     assert!(matches!(prepare_on_worker(), Ok(true)), "it is loaded");
 }
 
+/// A transaction loads its libraries one after the other, and may call functions in between.
+#[test]
+fn functions_of_prepared_libraries_are_called_without_running_their_code_again() {
+    let scripts = Scripts::default();
+    let libraries = ["a", "b"].map(|name| {
+        let code = format!("#!lua name={name}\nredis.register_function('{name}', function() return 1 end)");
+        load_library(&scripts, code.as_bytes()).expect("it loads")
+    });
+    // As if another thread had loaded them.
+    drop_interpreter(&scripts, ScriptKind::Function);
+    let mut names = Vec::new();
+    let prepared = prepare_libraries(&scripts, &libraries, |name| {
+        names.push(name.to_vec());
+        unlisted(Arc::new(ScriptRun::new(run_parameters())))
+    });
+    prepared.expect("nothing stops their code");
+    assert_eq!(names, [b"a", b"b"]);
+    for library in &libraries {
+        scripts.libraries.add(library, false).expect("the name is free");
+        let found = prepare_function(&scripts, &library.name, |_| panic!("its code runs again"));
+        assert!(matches!(found, Ok(Some(_))));
+    }
+}
+
 #[test]
 fn loading_a_library_for_a_call_can_be_killed() {
     let scripts = Scripts::default();
@@ -418,6 +442,47 @@ fn memory_counts_as_soon_as_code_is_loaded() {
     drop_interpreter(&scripts, ScriptKind::Eval);
     assert_eq!(scripts.interpreter_bytes(ScriptKind::Function), 0);
     assert_eq!(scripts.interpreter_bytes(ScriptKind::Eval), 0);
+}
+
+#[test]
+fn interpreters_do_not_count_after_a_flush() {
+    let scripts = Scripts::default();
+    let counted = || [ScriptKind::Eval, ScriptKind::Function].map(|kind| scripts.interpreter_bytes(kind));
+    let prepare = || {
+        let code = b"#!lua name=l\nredis.register_function('f', function() return 1 end)";
+        load_library(&scripts, code).expect("the library is right");
+        prepare_script(&scripts, Some(b"return 1"), b"", true).expect("the script is right");
+    };
+    let on_thread =
+        |work: &(dyn Fn() + Sync)| std::thread::scope(|scope| scope.spawn(work).join().expect("the thread"));
+    prepare();
+    let one = counted();
+    on_thread(&|| {
+        prepare();
+        let two = counted();
+        assert!(two[0] > one[0] && two[1] > one[1], "{two:?} after {one:?}");
+        scripts.cache.flush();
+        assert_eq!(counted(), [0, two[1]]);
+        scripts.libraries.flush();
+        assert_eq!(counted(), [0, 0]);
+        on_thread(&prepare);
+        let new = counted();
+        assert!(new[0] > 0 && new[1] > 0, "{new:?}");
+        // Neither a count of an obsolete interpreter nor its end changes what is counted.
+        count_memory(&scripts, ScriptKind::Eval);
+        drop_flushed_interpreters(&scripts);
+        assert_eq!(counted(), new);
+    });
+    let new = counted();
+    drop_flushed_interpreters(&scripts);
+    assert_eq!(counted(), new);
+    prepare();
+    let both = counted();
+    assert!(both[0] > new[0] && both[1] > new[1], "{both:?} after {new:?}");
+    drop_flushed_interpreters(&scripts);
+    assert_eq!(counted(), both, "what is not obsolete stays");
+    drop_interpreter(&scripts, ScriptKind::Function);
+    assert!(counted()[1] < both[1]);
 }
 
 /// Begins a script with a table `t` of 4^10 elements, which consists of few tables.

@@ -210,18 +210,22 @@ fn a_run_uses_the_memory_of_an_ended_one_unless_that_is_in_use() {
         overdue_after: Some(std::time::Duration::from_secs(1)),
         ..RunParameters::default()
     };
-    let first = ScriptRun::start(None, parameters(b"first"));
+    let first = ScriptRun::start(None, parameters(b"first"), Some([2, 3].into_iter()));
+    assert!(first.is_holding(2) && first.is_holding(3) && !first.is_holding(7));
     first.note_held_slot(7);
     first.note_all_slots_held();
     assert!(first.try_note_write() && first.stop(StopReason::Shutdown));
     let address = Arc::as_ptr(&first);
-    let second = ScriptRun::start(Some(first), parameters(b"second"));
+    let second = ScriptRun::start(Some(first), parameters(b"second"), Some([3].into_iter()));
     assert_eq!(Arc::as_ptr(&second), address);
     assert_eq!(second.name, b"second");
-    assert!(!second.has_written() && second.stop_reason().is_none() && !second.is_holding(7));
+    assert!(!second.has_written() && second.stop_reason().is_none());
+    assert!(second.is_holding(3) && !second.is_holding(2) && !second.is_holding(7));
     let other_reference = second.clone();
-    let third = ScriptRun::start(Some(second), parameters(b"third"));
+    let all_slots: Option<std::iter::Empty<u16>> = None;
+    let third = ScriptRun::start(Some(second), parameters(b"third"), all_slots);
     assert_ne!(Arc::as_ptr(&third), Arc::as_ptr(&other_reference));
+    assert!(third.is_holding(2) && third.is_holding(7) && !other_reference.is_holding(2));
     other_reference.stop(StopReason::Killed);
     assert!(
         third.stop_reason().is_none(),

@@ -44,6 +44,9 @@ const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_millis(1200);
 /// The maximum time for which a node that shuts down waits until no other node may take slots over from it. A target
 /// that does not answer is waited for during four seconds.
 const TAKEOVER_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum time for each of these steps if the shutdown must not wait. Valkey waits for nothing then, not even for
+/// the offsets that were requested right before.
+const IMMEDIATE_STEP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The keys of slots on this node, for a caller in exclusive mode.
 pub struct SlotKeyCounts<'a, 'p> {
@@ -220,10 +223,24 @@ pub fn try_take_over<R>(
 /// Propagates a command to the replicas. Returns its log sequence number. Called on a background thread.
 fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> LogSequence {
     server.scripting.running.exclude_runs();
+    propagate_without_scripts(server, seat, words)
+}
+
+/// Does the same for a command of a client, which does not wait for a script that may never end.
+///
+/// # Errors
+/// An overdue run of a script. Nothing was propagated then.
+fn propagate_for_client(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> Result<LogSequence, Arc<ScriptRun>> {
+    server.scripting.running.exclude_runs_for_client()?;
+    Ok(propagate_without_scripts(server, seat, words))
+}
+
+/// Propagates a command for a caller that has excluded scripts, and ends their exclusion.
+fn propagate_without_scripts(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> LogSequence {
     let sequence = {
         let _all = seat.exclusive();
         let mut log_writer = server.propagation.log_writer();
-        if server.keyspace.hooks.current().intersects(Hooks::LOG_REPLICAS) {
+        if logs_for_replicas(server) {
             log_writer.propagate_before(LogTarget::REPLICAS, DbIndex::FIRST, words);
             log_writer.commit();
         }
@@ -235,62 +252,107 @@ fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]])
     sequence
 }
 
+/// A command that was sent to the replicas before it takes effect on this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PropagatedCommand {
+    /// `true` if all replicas that were online have acknowledged it in time.
+    pub is_acknowledged: bool,
+    /// Its position in the propagation log; none if nothing is logged for replicas. The reply depends on it like that
+    /// to a write: a replica may have taken over without it.
+    pub log_sequence: LogSequence,
+}
+
+impl PropagatedCommand {
+    /// A command of a node without replicas and backlog.
+    const UNLOGGED: PropagatedCommand = PropagatedCommand {
+        is_acknowledged: true,
+        log_sequence: LogSequence::NONE,
+    };
+}
+
 /// Propagates a command to the replicas, if there are any, and waits up to `patience` until they have acknowledged it.
-/// Returns `true` if they have. So a replica that takes over knows what this node is about to do. If a client requested
-/// it, the wait also ends some time after the client has gone, and with the role of this node. Called on a background
-/// thread.
+/// So a replica that takes over knows what this node is about to do. One that has lost its connection gets the command
+/// from the backlog. If a client requested it, the wait also ends some time after the client has gone, and with the
+/// role of this node. Called on a background thread.
+///
+/// # Errors
+/// An overdue run of a script, which may never end. Nothing was propagated then.
 pub fn propagate_and_wait(
     server: &Arc<Server>,
     seat: &mut Seat,
     words: &[&[u8]],
     patience: Duration,
     client: Option<ClientId>,
-) -> bool {
+) -> Result<PropagatedCommand, Arc<ScriptRun>> {
     let replicas = &server.replication.replicas;
     let requester = client.map(|client| (client, server.replication.role_epoch()));
     let wanted = replicas.online_count();
-    if wanted == 0 {
-        return true;
+    if wanted == 0 && !logs_for_replicas(server) {
+        return Ok(PropagatedCommand::UNLOGGED);
     }
-    let sequence = propagate_to_replicas(server, seat, words);
+    let log_sequence = propagate_for_client(server, seat, words)?;
     let mut limits = AcknowledgementLimits::new(patience, requester);
-    loop {
-        if replicas.acknowledged_sequence_count(sequence) >= wanted {
-            return true;
+    let is_acknowledged = loop {
+        if replicas.acknowledged_sequence_count(log_sequence) >= wanted {
+            break true;
         }
         if limits.is_over(server) {
-            return false;
+            break false;
         }
         weft_os::thread::sleep(RETRY);
         server.propagation.wake();
-    }
+    };
+    Ok(PropagatedCommand {
+        is_acknowledged,
+        log_sequence,
+    })
+}
+
+/// Returns `true` if the propagation log feeds a backlog for replicas.
+fn logs_for_replicas(server: &Server) -> bool {
+    server.keyspace.hooks.current().intersects(Hooks::LOG_REPLICAS)
 }
 
 /// Does the same as [`propagate_and_wait`] without blocking a thread. `then` is called later with the result, and
 /// returns the job that continues.
+///
+/// # Errors
+/// An overdue run of a script, which may never end. Nothing was propagated then, and `then` is not called.
 pub fn propagate_then(
     server: &Arc<Server>,
     seat: &mut Seat,
     words: &[&[u8]],
     patience: Duration,
     client: ClientId,
-    then: impl FnOnce(bool) -> BackgroundJob + Send + 'static,
-) {
+    then: impl FnOnce(PropagatedCommand) -> BackgroundJob + Send + 'static,
+) -> Result<(), Arc<ScriptRun>> {
     let requester = Some((client, server.replication.role_epoch()));
     let replicas = server.replication.replicas.online_count();
-    if replicas == 0 {
-        return then(true)(server, seat);
+    if replicas == 0 && !logs_for_replicas(server) {
+        then(PropagatedCommand::UNLOGGED)(server, seat);
+        return Ok(());
     }
-    let sequence = propagate_to_replicas(server, seat, words);
+    let log_sequence = propagate_for_client(server, seat, words)?;
+    let with_result = move |is_acknowledged| {
+        then(PropagatedCommand {
+            is_acknowledged,
+            log_sequence,
+        })
+    };
+    if replicas == 0 {
+        with_result(true)(server, seat);
+        return Ok(());
+    }
     server.background.acknowledgements.lock().push(PendingAcknowledgement {
-        sequence,
+        sequence: log_sequence,
         replicas,
         limits: AcknowledgementLimits::new(patience, requester),
-        continuation: Box::new(then),
+        continuation: Box::new(with_result),
     });
     if let Some(cluster) = &server.cluster {
         cluster.wake_bus();
     }
+    Ok(())
 }
 
 /// Schedules the jobs whose commands the replicas have acknowledged, or whose wait is over. Returns `true` if other
@@ -315,9 +377,40 @@ pub fn check_acknowledgements(server: &Arc<Server>) -> bool {
     !waiting.is_empty()
 }
 
+/// The maximum times for the steps of a failover on shutdown.
+#[derive(Debug, PartialEq, Eq)]
+struct HandoverTimeouts {
+    /// Until no other node may take slots over from this one.
+    takeovers: Duration,
+    /// Until a replica has acknowledged all writes.
+    acknowledgement: Duration,
+    /// Until the replica has taken over.
+    notice: Duration,
+}
+
+impl HandoverTimeouts {
+    /// Returns the times for a shutdown that waits up to `patience` for replicas. It is zero if the shutdown must not
+    /// wait.
+    fn new(patience: Duration) -> HandoverTimeouts {
+        if patience.is_zero() {
+            return HandoverTimeouts {
+                takeovers: IMMEDIATE_STEP_TIMEOUT,
+                acknowledgement: IMMEDIATE_STEP_TIMEOUT,
+                notice: IMMEDIATE_STEP_TIMEOUT,
+            };
+        }
+        let acknowledgement = patience.max(ACKNOWLEDGEMENT_TIMEOUT);
+        HandoverTimeouts {
+            takeovers: acknowledgement.min(TAKEOVER_WAIT_TIMEOUT),
+            acknowledgement,
+            notice: FAILOVER_NOTICE_TIMEOUT,
+        }
+    }
+}
+
 /// Makes the replica with the greatest offset take over, because this server is about to shut down. Waits up to
-/// `patience` for that replica to acknowledge all writes. The acknowledgements were requested before the final dump was
-/// written: a request in the stream would be missing in the dump.
+/// `patience` for that replica to acknowledge all writes, and hardly at all if that is zero. The acknowledgements were
+/// requested before the final dump was written: a request in the stream would be missing in the dump.
 pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
     let Some(cluster) = server.cluster.as_ref().filter(|_| !server.replication.is_replica()) else {
         return;
@@ -342,8 +435,8 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
         server.propagation.last_sequence()
     };
     server.scripting.running.end_exclusion();
-    let patience = patience.max(ACKNOWLEDGEMENT_TIMEOUT);
-    if !wait_for_takeovers(server, cluster, patience) {
+    let timeouts = HandoverTimeouts::new(patience);
+    if !wait_for_takeovers(server, cluster, timeouts.takeovers) {
         log::warning!("No auto failover on shutdown, because another node may still take slots over.");
         return;
     }
@@ -354,7 +447,7 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
         match replicas.furthest_node() {
             Some(replica) if has_all(&replica) => break Some(replica),
             // A replica without all writes would lose some.
-            Some(_) if start.elapsed() >= patience => break None,
+            Some(_) if start.elapsed() >= timeouts.acknowledgement => break None,
             None => break None,
             Some(_) => {}
         }
@@ -368,21 +461,21 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
     log::notice!("Perform auto failover to replica {node} on shutdown.");
     let words: [&[u8]; 5] = [b"CLUSTER", b"FAILOVER", b"FORCE", b"REPLICAID", node.as_bytes()];
     let sequence = propagate_to_replicas(server, &mut seat, &words);
-    if !wait_for_successor(server, id, sequence) {
+    if !wait_for_successor(server, id, sequence, timeouts.notice) {
         log::warning!("The replica has not acknowledged the failover.");
     }
 }
 
 /// Waits until a replica, given by the id of its client, has taken over: then it closes its connection. Until then this
 /// node can vote for it, which it may need in a small cluster. Returns `false` if the replica has not even acknowledged
-/// the command with this sequence number within [`FAILOVER_NOTICE_TIMEOUT`].
-fn wait_for_successor(server: &Server, replica: ClientId, sequence: LogSequence) -> bool {
+/// the command with this sequence number within `timeout`.
+fn wait_for_successor(server: &Server, replica: ClientId, sequence: LogSequence, timeout: Duration) -> bool {
     let replicas = &server.replication.replicas;
     let start = Instant::now();
     let mut has_requested = false;
     while let Some(acknowledged) = replicas.acknowledged_offset_of(replica) {
         let offset = replicas.backlog().offset_of_sequence(sequence);
-        if start.elapsed() >= FAILOVER_NOTICE_TIMEOUT {
+        if start.elapsed() >= timeout {
             return offset.is_some_and(|offset| acknowledged >= offset);
         }
         // Not earlier: the request has to follow the command in the stream. What follows the final dump there does not
@@ -397,11 +490,11 @@ fn wait_for_successor(server: &Server, replica: ClientId, sequence: LogSequence)
 }
 
 /// Waits until no other node may take slots over from this one: a replica would be elected with the same slots. Returns
-/// `false` if that takes longer than `patience` or [`TAKEOVER_WAIT_TIMEOUT`].
-fn wait_for_takeovers(server: &Server, cluster: &Cluster, patience: Duration) -> bool {
+/// `false` if that takes longer than `timeout`.
+fn wait_for_takeovers(server: &Server, cluster: &Cluster, timeout: Duration) -> bool {
     let start = Instant::now();
     while !cluster.lock(&server.config).granted.is_empty() {
-        if start.elapsed() >= patience.min(TAKEOVER_WAIT_TIMEOUT) {
+        if start.elapsed() >= timeout {
             return false;
         }
         weft_os::thread::sleep(RETRY);

@@ -15,6 +15,7 @@ use crate::keyspace::access::{FurtherLeases, KeyUse, Keys, SnapshotAttempt};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::kill_mark::KillMark;
+use crate::observability::metrics::Counter;
 use crate::state::{BackgroundJob, JobQueue, Message, PermissionCheck, PermissionLoss, Server};
 use weft_base::{ParkedClient, SlotIndex, ThreadIndex};
 use weft_command_table::keys::walk_keys;
@@ -205,13 +206,24 @@ pub const fn exclusive_for_sleep(handler: CommandHandler) -> Binding {
 }
 
 /// The longest estimated time of work that is done on the worker, in nanoseconds. Longer work moves to a background
-/// thread, because the worker's other clients wait meanwhile.
-const MAX_WORKER_NS: u64 = 200_000;
+/// thread, because the worker's other clients wait meanwhile. The collections of a simulation have few elements.
+const MAX_WORKER_NS: u64 = if cfg!(feature = "simulated") { 150 } else { 200_000 };
 /// The length that the source of a slot migration may give a string by naming an offset, whatever the limit here: twice
 /// the default of `proto-max-bulk-len`, in bytes.
 const MAX_IMPORTED_STRING_BYTES: u64 = 1 << 30;
 /// The same for the primary and the append-only file, in bytes. A damaged file must not demand any amount of memory.
 const MAX_REPEATED_STRING_BYTES: u64 = 64 << 30;
+
+/// What the work of a command on a background thread does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WorkKind {
+    /// It may take effect as soon as it has begun.
+    Effective,
+    /// It only reads, or prepares an effect.
+    Harmless,
+    /// It waits for another server.
+    Exchange,
+}
 
 /// The context of a handler.
 pub struct Context<'a, 'p> {
@@ -411,7 +423,7 @@ impl<'a> Context<'a, '_> {
         work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
     ) {
         let run = |server: &Arc<Server>, seat: &mut crate::keyspace::Seat| BackgroundStep::reply(work(server, seat));
-        self.start_background_work(Box::new(run), false);
+        self.run_in_background(Box::new(run));
     }
 
     /// Returns the length that a command may give a string by naming an offset (`proto-max-bulk-len`), in bytes.
@@ -420,15 +432,24 @@ impl<'a> Context<'a, '_> {
         max_string_bytes(self.client.flags, configured)
     }
 
-    /// Does the same as [`Context::reply_from_background`] for work that writes, or that a pause may hold back after it
-    /// has begun.
+    /// Does the same as [`Context::reply_from_background`] for work that writes.
     pub fn run_in_background(&mut self, run: BackgroundRun) {
-        self.start_background_work(run, false);
+        let kind = match self.command.spec.flags.contains(CommandFlags::READONLY) {
+            true => WorkKind::Harmless,
+            false => WorkKind::Effective,
+        };
+        self.start_background_work(run, kind);
     }
 
-    /// Does the same as [`Context::run_in_background`] for work that waits for another server.
+    /// Does the same as [`Context::run_in_background`] for work that has no effect before it returns
+    /// [`BackgroundStep::TakeEffect`].
+    pub fn prepare_in_background(&mut self, run: BackgroundRun) {
+        self.start_background_work(run, WorkKind::Harmless);
+    }
+
+    /// Does the same as [`Context::reply_from_background`] for work that waits for another server.
     pub fn run_after_exchange(&mut self, run: BackgroundRun) {
-        self.start_background_work(run, true);
+        self.start_background_work(run, WorkKind::Exchange);
     }
 
     /// Does the same as [`Context::reply_from_background`] for work that completes an effect which the handler has made
@@ -442,15 +463,17 @@ impl<'a> Context<'a, '_> {
         self.next_step = NextStep::Background(Box::new(BackgroundWork {
             run: Box::new(run),
             waits_for_server: false,
+            delays_kill: false,
             permission: None,
             completes_effect: true,
         }));
     }
 
-    fn start_background_work(&mut self, run: BackgroundRun, waits_for_server: bool) {
+    fn start_background_work(&mut self, run: BackgroundRun, kind: WorkKind) {
         let work = BackgroundWork {
             run,
-            waits_for_server,
+            waits_for_server: kind == WorkKind::Exchange,
+            delays_kill: kind == WorkKind::Effective,
             permission: self.may_block.then(|| self.permission_check()),
             completes_effect: false,
         };
@@ -468,6 +491,14 @@ impl<'a> Context<'a, '_> {
     }
 }
 
+/// Counts the error reply of a command that counts as done without an error already. `code` is the code of the error.
+pub fn count_late_error(server: &Server, thread_index: ThreadIndex, command: usize, code: &[u8]) {
+    let metrics = &server.stats.metrics;
+    metrics.record_failure(thread_index, command);
+    metrics.add(thread_index, Counter::ErrorReplies, 1);
+    server.stats.errors.count(code);
+}
+
 /// Writes an entry's string as a bulk reply. A large refcounted value is spliced in without copying.
 ///
 /// # Errors
@@ -478,7 +509,7 @@ pub fn reply_bulk(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: E
         ValueRef::Bytes(bytes) => reply.bulk(bytes),
         ValueRef::Int(number) => reply.bulk_integer(number),
         ValueRef::Blob(blob) => {
-            if blob.len() > MIN_SHARED_REPLY_BYTES {
+            if shared.takes(blob.len()) {
                 reply.bulk_header(blob.len());
                 shared.push(reply.out.len(), Box::new(blob.clone()));
                 reply.crlf();
@@ -491,7 +522,7 @@ pub fn reply_bulk(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: E
     Ok(())
 }
 
-/// The size in bytes above which a value is sent by reference.
+/// The size in bytes above which a value is stored so that it can be sent by reference.
 pub const MIN_SHARED_REPLY_BYTES: usize = 16 * 1024;
 
 /// Has `work` done on a background thread, which sends the reply to the client, unless the mark says that the client is
@@ -509,8 +540,8 @@ pub fn send_background_work(
 
 fn background_job(mut work: BackgroundWork, mark: Arc<KillMark>, requester: ParkedClient) -> BackgroundJob {
     Box::new(move |server, seat| {
-        // The reply to CLIENT KILL waits for work that has begun, but not for another server, nor for a pause.
-        let is_lasting = !work.waits_for_server && mark.try_begin_lasting();
+        // The reply to CLIENT KILL waits for work that takes effect, but not for another server, nor for a pause.
+        let is_lasting = work.delays_kill && mark.try_begin_lasting();
         if !is_lasting && mark.is_killed() {
             return;
         }
@@ -542,6 +573,14 @@ fn background_job(mut work: BackgroundWork, mark: Arc<KillMark>, requester: Park
                 let threads = threads_of(server, work.waits_for_server);
                 // Sending fails only while the process ends.
                 let _ = threads.send(background_job(BackgroundWork { run, ..work }, mark, requester));
+            }
+            Some(BackgroundStep::TakeEffect(run)) => {
+                let work = BackgroundWork {
+                    run,
+                    delays_kill: true,
+                    ..work
+                };
+                background_job(work, mark, requester)(server, seat);
             }
             Some(BackgroundStep::AwaitResumption(resumptions, run)) => {
                 let threads = threads_of(server, work.waits_for_server);

@@ -69,6 +69,7 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     server::save::BINDINGS,
     server::shutdown::BINDINGS,
     server::time::BINDINGS,
+    server::weft::BINDINGS,
     set::BINDINGS,
     set::algebra::BINDINGS,
     generic::sort::BINDINGS,

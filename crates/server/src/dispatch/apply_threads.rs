@@ -45,8 +45,8 @@ use crate::keyspace::{GatePassage, Seat, Slot, SlotHeader};
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::{NotificationSender, wake_workers};
-use crate::observability::log;
 use crate::observability::metrics::Counter;
+use crate::observability::{log, memory};
 use crate::state::{Message, Server};
 use weft_os::atomic::Ordering;
 
@@ -494,6 +494,7 @@ impl Pool {
 fn run_thread(pool: &Pool, mut seat: Seat, mut runner: PartRunner) {
     let mut thread = replicated_thread(&pool.server, ThreadIndex::new(seat.index()));
     while let Some((mut part, now_ms)) = pool.wait_for_part() {
+        memory::use_own_arena();
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let pass = seat.enter_lent(&pool.loan);
             let pass = pass.expect("the link's thread lends its passage until all parts of the round are over");

@@ -115,6 +115,9 @@ pub type RunLeased = for<'p> fn(
     &mut Connection,
 ) -> Outcome;
 
+/// Runs a command on a script thread, in exclusive mode, which the function takes itself.
+pub type RunExclusive = fn(&mut ThreadState, &mut Seat, &Request<'_>, &mut Connection) -> Outcome;
+
 /// A command that is handed to a background thread.
 pub struct DetachedCommand {
     command: &'static Command<Binding>,
@@ -126,6 +129,8 @@ pub struct DetachedCommand {
     client: Client,
     /// Runs the command under its leases.
     run_leased: RunLeased,
+    /// Set if the command runs in exclusive mode instead.
+    run_exclusive: Option<RunExclusive>,
     /// The number of refused attempts so far.
     failures: u32,
     /// Set once the command has been moved to the end of the queue: no value of its keys may be pinned until it has
@@ -167,9 +172,15 @@ impl DetachedCommand {
             snapshot,
             client: connection.client.detached_view(),
             run_leased,
+            run_exclusive: None,
             failures: 0,
             reservation: None,
         })
+    }
+
+    /// Sets the function that runs the command on a script thread, in exclusive mode instead of under its leases.
+    pub fn set_exclusive_run(&mut self, run: RunExclusive) {
+        self.run_exclusive = Some(run);
     }
 
     /// Moves the client's transaction, which EXEC runs, and its watches to the command. Until EXEC has ended, reports
@@ -226,10 +237,13 @@ impl DetachedCommand {
 
     fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: ThreadIndex) -> JobOutcome {
         let running = &server.scripting.running;
-        let run_leased = self.run_leased;
+        let (run_leased, run_exclusive) = (self.run_leased, self.run_exclusive);
         let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
         thread.for_script = true;
         self.run_attempts(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
+            if let Some(run_exclusive) = run_exclusive {
+                return run_exclusive(thread, seat, request, connection);
+            }
             if !running.try_begin_on_script_thread() {
                 return Outcome::Contended;
             }
@@ -659,6 +673,20 @@ fn attempt_under_leases(
 ) -> Outcome {
     thread.begin_batch(unix_ms());
     let pass = seat.enter();
+    run_if_admitted(thread, request, keys, connection, |thread, keys, connection| {
+        let mut many: Vec<Lease<'_>> = Vec::new();
+        run_leased(thread, &pass, request, keys, &mut many, connection)
+    })
+}
+
+/// Admits a command again at the start of a passage of the gate, or of exclusive mode. Runs it if it may.
+pub(super) fn run_if_admitted(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    keys: &mut [PlannedKey],
+    connection: &mut Connection,
+    run: impl FnOnce(&mut ThreadState, &mut [PlannedKey], &mut Connection) -> Outcome,
+) -> Outcome {
     thread.begin_passage();
     // Waiting at the gate does not count as the time of a command.
     thread.ticks = thread.timer.raw();
@@ -681,8 +709,7 @@ fn attempt_under_leases(
     if let Some(error) = error {
         return reply_redirection(thread, request, keys, connection, error);
     }
-    let mut many: Vec<Lease<'_>> = Vec::new();
-    run_leased(thread, &pass, request, keys, &mut many, connection)
+    run(thread, keys, connection)
 }
 
 /// Replies with a BUSY error to a command that was refused a slot which an overdue script holds. Otherwise returns the

@@ -324,6 +324,9 @@ fn run_plan_exclusively(
         connections.start_next_step(plan.token, step);
         return;
     }
+    if exec_libraries::must_leave_worker(thread, &mut connection.client) {
+        return move_exec(thread, &request, connections);
+    }
     if !try_exclude_runs(&server.scripting.running, &request, connection) {
         let outcome = put_off_behind_scripts(thread, &request, connection);
         apply_outcome(thread, plan, connection, outcome);
@@ -367,6 +370,19 @@ fn step_before_exec(thread: &ThreadState, client: &mut Client) -> Option<NextSte
         return Some(NextStep::PrepareLibraries);
     }
     transaction::needs_client_snapshots(thread, client).then_some(NextStep::CollectClients)
+}
+
+/// Lets a script thread run EXEC.
+#[cold]
+fn move_exec(thread: &mut ThreadState, request: &Request<'_>, connections: &mut dyn BatchConnections) {
+    let token = request.plan.token;
+    let Some(connection) = connections.connection(token) else {
+        return;
+    };
+    let outcome = exec_detached::exec_after_libraries(thread, request, connection);
+    if let Some(after) = apply_outcome(thread, request.plan, connection, outcome) {
+        connections.start_next_step(token, after);
+    }
 }
 
 /// Runs or queues an admitted command in exclusive mode, or puts it off until the backlog has all earlier writes.

@@ -6,6 +6,7 @@ use crate::keyspace::GatePassage;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
+use crate::net::client::Client;
 use crate::net::connection::Connection;
 use crate::state::UnservedKeys;
 use weft_command_table::spec::CommandFlags;
@@ -13,11 +14,12 @@ use weft_command_table::spec::CommandFlags;
 use super::accounting::{CommandEnd, record_command, write_error};
 use super::admit::WRITE_FLAGS;
 use super::effects::free_removed_values;
+use super::hot_keys;
 use super::notifications::{Caller, queue_notifications};
 use super::record::{self, CommandLogThresholds};
 use super::request::{Outcome, Request};
 use super::thread::{LeasedCall, ThreadState};
-use super::{propagate, redirect, serve, slot_stats};
+use super::{execution_order, propagate, redirect, serve, slot_stats};
 
 /// The commands without one of these flags change nothing.
 const CHANGING_FLAGS: CommandFlags = WRITE_FLAGS.union(CommandFlags::ADMIN);
@@ -169,8 +171,8 @@ pub(super) fn run_with_handler<'p>(
     record::log_if_exceeded(&thread.server, command, thresholds, &ending, || {
         record::logged_command(command, args, client)
     });
-    if thread.tunables.slot_stats {
-        slot_stats::count_plan(thread, request, keys, client, input, &ending);
+    if thread.counts_keys {
+        count_keys(thread, request, keys, client, input, &ending);
     }
     match next_step {
         NextStep::Reply => {
@@ -190,6 +192,24 @@ pub(super) fn run_with_handler<'p>(
     }
 }
 
+/// Counts a command that has run for the slot of its keys, and samples the keys, if that is enabled.
+#[cold]
+fn count_keys(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    client: &Client,
+    input: &[u8],
+    ending: &CommandEnd,
+) {
+    if thread.tunables.slot_stats {
+        slot_stats::count_plan(thread, request, keys, client, input, ending);
+    }
+    if thread.hot_key_sampler.is_on() {
+        hot_keys::sample_keys(thread, request.call(input, client.db), keys, ending.nanoseconds);
+    }
+}
+
 /// Calls a handler under its leases. Propagates its changes, serves blocked clients and records notifications.
 #[inline]
 fn call_handler<'p>(
@@ -204,7 +224,7 @@ fn call_handler<'p>(
     let Connection {
         client, input, output, ..
     } = connection;
-    client.last_command = request.command.full_name;
+    thread.begin_command(client, request.command);
     let dirty = thread.effects.dirty;
     // Read under the leases: a client that registered interest in one of the keys did so under leases, too.
     thread.effects.hooks = thread.server.keyspace.hooks.current();
@@ -220,6 +240,7 @@ fn call_handler<'p>(
     debug_assert!(call.held.covers(keys), "a command runs under the leases of its keys");
     let mut context = frame.context(call, client, output);
     let result = handler(&mut context);
+    execution_order::note_call(context.client, &context.next_step, context.args.iter());
     // INFO adds the changes so far to the sum over all threads.
     debug_assert!(
         context.keys.effects.dirty <= dirty || context.command.spec.flags.intersects(CHANGING_FLAGS),
@@ -279,6 +300,10 @@ fn leave_unfinished(
             thread.ticks = now;
             blocked.request_bytes = request_bytes;
             blocked.slot = slot_stats::accounting_slot(thread, command, args, keys);
+            if thread.hot_key_sampler.is_on() {
+                let call = request.call(&connection.input, client.db);
+                hot_keys::sample_keys(thread, call, keys, blocked.nanoseconds);
+            }
             let subject = || record::logged_command(command, args, client);
             blocked.logged_command = record::may_exceed_thresholds(&thread.tunables, &blocked).then(subject);
             Outcome::After(NextStep::Block(blocked))

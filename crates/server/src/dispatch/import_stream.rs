@@ -8,6 +8,8 @@
 //!    command ends the migration, except for the messages of the migration protocol, which are returned to the caller.
 //!    Nothing in the stream waits for another server, and the client watches no keys.
 //! 2. Any error reply ends the migration. Permissions and the memory limit apply to the source as to any other client.
+//!    The messages of the migration protocol are admitted as commands, too: they need the permission, and a pause of
+//!    writes holds them back.
 //! 3. Nothing runs once the job has ended or the role epoch is over, which is checked before each command within the
 //!    passage of the gate in which it runs.
 //! 4. The executed commands are propagated like those of clients.
@@ -29,7 +31,8 @@ use crate::notify::messages::{MAX_FULL_MAILBOX_WAIT, NotificationSender, wait_fo
 use crate::slot_migration::job::JobProgress;
 use crate::state::{Message, Server};
 
-use super::admit::{WRITE_FLAGS, must_authenticate};
+use super::accounting::{record_denial, write_error};
+use super::admit::{Admission, WRITE_FLAGS, admit, must_authenticate};
 use super::batch::{self, BatchConnections};
 use super::plan::{InputRest, Planner, Plans, RequestKind};
 use super::protocol_error::log_protocol_error;
@@ -152,8 +155,13 @@ impl ImportExecutor {
                 }
             };
             if runnable == 0 {
+                let delay_or_refusal = message.as_ref().and_then(|_| self.admit_message(seat, connection));
                 self.plans.clear();
                 connection.is_in_batch = false;
+                if let Some(step) = delay_or_refusal {
+                    connection.discard_consumed();
+                    return step;
+                }
                 if message.is_none() && self.is_too_long(connection.unexecuted_bytes()) {
                     return ImportStep::Failed(ImportFailure::TooLongRequest);
                 }
@@ -231,6 +239,38 @@ impl ImportExecutor {
             }
         }
         Ok((self.plans.plans.len(), None))
+    }
+
+    /// Admits the message that the first plan contains: the rules of the source's user may have changed since the
+    /// source has connected. Returns the step that follows if the message is not processed now.
+    fn admit_message(&mut self, seat: &mut Seat, connection: &mut Connection) -> Option<ImportStep> {
+        let ImportExecutor { thread, plans } = self;
+        let plan = plans.plans.first()?;
+        let RequestKind::Command(command, _) = plan.kind else {
+            return None;
+        };
+        let _pass = seat.enter();
+        thread.begin_passage();
+        let Connection { client, input, .. } = &mut *connection;
+        let admission = admit(thread, client, command, || plan.args_of(&plans.ranges, input), &[]);
+        let error = match admission {
+            Admission::Run => return None,
+            Admission::Paused => return Some(ImportStep::Delayed),
+            Admission::ClientClosing => return Some(ImportStep::Failed(not_allowed(command.full_name))),
+            Admission::Refused(error) | Admission::Redirected(error) => error,
+            Admission::Denied(denial) => {
+                let args = plan.args_of(&plans.ranges, &connection.input);
+                record_denial(thread, connection, command, args, denial)
+            }
+        };
+        let metrics = &thread.server.stats.metrics;
+        metrics.record_rejection(thread.thread_index, command.id as usize);
+        // The source gets no reply.
+        write_error(thread, &error, &mut Vec::new());
+        Some(ImportStep::Failed(ImportFailure::Refused {
+            error: String::from_utf8_lossy(&error.0).into_owned(),
+            command: command.full_name,
+        }))
     }
 
     /// Consumes the message at the start of the input, if there is one.

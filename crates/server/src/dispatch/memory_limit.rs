@@ -146,12 +146,10 @@ fn excess_bytes(thread: &mut ThreadState) -> u64 {
     publish_balance(thread);
     let server = &thread.server;
     let limit = thread.tunables.max_memory;
-    let mut used = server
-        .memory
-        .used_bytes()
-        .saturating_sub(thread.memory_limit.new_buffer_bytes);
+    let new_buffer_bytes = thread.memory_limit.new_buffer_bytes;
+    let mut used = server.memory.used_bytes().saturating_sub(new_buffer_bytes);
     if used > limit {
-        used = used.saturating_sub(server.uncounted_memory());
+        used = server.counted_memory().saturating_sub(new_buffer_bytes);
     }
     let left = limit.saturating_sub(used) as i64;
     let workers = server.lifecycle.active_workers.load(Ordering::Relaxed).max(1) as i64;

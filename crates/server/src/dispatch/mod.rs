@@ -10,8 +10,8 @@
 //! Imports go one way, from the last line of this list to the first:
 //!
 //! 1. `tunables`, `thread` and `request`: the state of a thread, and of one request.
-//! 2. `leases`, `accounting`, `effects`, `propagate`, `slot_stats`, `record` and `notifications`: the steps of a
-//!    command.
+//! 2. `leases`, `accounting`, `effects`, `propagate`, `slot_stats`, `hot_keys`, `record`, `notifications` and
+//!    `execution_order`: the steps of a command.
 //! 3. `serve`, `unserved`, `ended_waits`, `expired_sources`, `pins`, `script_flags`, `redirect`, `memory_limit` and
 //!    `admit`: the rules around them.
 //! 4. `execute`: runs a handler under leases that are held.
@@ -32,7 +32,9 @@ mod exec_databases;
 mod exec_detached;
 mod exec_libraries;
 pub mod execute;
+pub mod execution_order;
 mod expired_sources;
+mod hot_keys;
 pub mod import_stream;
 pub mod leased;
 pub mod leases;

@@ -151,6 +151,8 @@ pub fn queue_command(
         transaction.changes_config |= binding.changes_config;
         transaction.pauses_clients |= binding.pauses_clients;
         transaction.loads_libraries |= preparing::loads_libraries(request.command.full_name);
+        transaction.changes_libraries |=
+            request.command.full_name.starts_with("function|") && flags.contains(CommandFlags::WRITE);
         // Commands that are replayed are run by the thread that replays them.
         transaction.must_stay_on_worker |= must_stay_on_worker(request.command, binding)
             || client.flags.intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLAY));
@@ -178,11 +180,14 @@ pub fn queue_command(
 /// Returns `true` if a command cannot run outside its client's worker: it changes its client, needs the exclusive mode
 /// of a worker, or has steps after the leases.
 fn must_stay_on_worker(command: &Command<Binding>, binding: Binding) -> bool {
-    const MAY_LEAVE: [&str; 14] = [
+    const MAY_LEAVE: [&str; 17] = [
         "client|getname",
         "client|id",
         "client|list",
         "echo",
+        "function|dump",
+        "function|list",
+        "function|stats",
         "info",
         "lastsave",
         "ping",
@@ -198,7 +203,7 @@ fn must_stay_on_worker(command: &Command<Binding>, binding: Binding) -> bool {
         .spec
         .flags
         .intersects(CommandFlags::WRITE.union(CommandFlags::READONLY));
-    let is_on_leases = accesses_data && command.full_name != "migrate" && !command.full_name.starts_with("function|");
+    let is_on_leases = accesses_data && command.full_name != "migrate";
     let may_leave = binding.mode == HandlerMode::Script || MAY_LEAVE.contains(&command.full_name) || is_on_leases;
     !may_leave
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use weft_base::{SlotIndex, ThreadIndex};
+use weft_base::{ClientId, SlotIndex, ThreadIndex};
 use weft_resp::Args;
 
 use crate::commands::context::{BackgroundRun, BackgroundStep, BackgroundWork, Binding};
@@ -240,6 +240,7 @@ pub fn with_command_accounting(
 ) -> BackgroundWork {
     let accounting = BackgroundAccounting {
         command,
+        client: client.id,
         subject: logged_command(command, args, client),
         request_bytes,
         slot,
@@ -254,6 +255,7 @@ pub fn with_command_accounting(
 /// What is needed to count background work as a command.
 struct BackgroundAccounting {
     command: &'static Command<Binding>,
+    client: ClientId,
     subject: LoggedCommand,
     request_bytes: usize,
     slot: Option<SlotIndex>,
@@ -266,6 +268,8 @@ impl BackgroundAccounting {
     fn wrap(mut self, run: BackgroundRun) -> BackgroundRun {
         Box::new(move |server, seat| {
             let start = Instant::now();
+            let (activities, thread_index) = (&server.stats.activities, ThreadIndex::new(seat.index()));
+            activities.begin(thread_index, self.command.id, self.client);
             let step = run(server, seat);
             self.nanoseconds += start.elapsed().as_nanos() as u64;
             match step {
@@ -274,6 +278,7 @@ impl BackgroundAccounting {
                     BackgroundStep::Reply { bytes, first_write }
                 }
                 BackgroundStep::Continue(rest) => BackgroundStep::Continue(self.wrap(rest)),
+                BackgroundStep::TakeEffect(rest) => BackgroundStep::TakeEffect(self.wrap(rest)),
                 BackgroundStep::AwaitResumption(resumptions, rest) => {
                     BackgroundStep::AwaitResumption(resumptions, self.wrap(rest))
                 }
@@ -288,6 +293,7 @@ impl BackgroundAccounting {
             request_bytes,
             slot,
             nanoseconds,
+            ..
         } = self;
         let failed = bytes.first() == Some(&b'-');
         let thread_index = ThreadIndex::new(seat.index());

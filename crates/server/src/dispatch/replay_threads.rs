@@ -35,6 +35,7 @@ use crate::commands::context::{Binding, HandlerMode};
 use crate::keyspace::access::{HeldLeases, Lease};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Seat, Slot, SlotHeader};
+use crate::observability::memory;
 use crate::persistence::rdb_file::{InFlightBytes, InFlightShare};
 use crate::state::Server;
 
@@ -259,6 +260,7 @@ impl<'b> ReplayThreads<'_, 'b> {
 fn run_thread(server: &Arc<Server>, seat: &Seat, shared: &SharedSlots<'_>, batches: &Receiver<SentBatch<'_>>) {
     let mut client = ReplayClient::new(server, ThreadIndex::new(seat.index()));
     while let Ok(mut batch) = batches.recv() {
+        memory::use_own_arena();
         batch.commands.run(&mut client, shared);
     }
 }

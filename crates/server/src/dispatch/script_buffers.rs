@@ -11,6 +11,7 @@ use weft_scripting::ScriptRun;
 
 use crate::commands::context::Binding;
 use crate::keyspace::key_identity::PlannedKey;
+use crate::net::client::Client;
 
 /// The end of a script's command.
 pub enum ScriptCallOutcome {
@@ -25,6 +26,8 @@ pub enum ScriptCallOutcome {
 /// Memory that the runs of a thread use one after the other.
 #[derive(Default)]
 pub struct ScriptBuffers {
+    /// The client of the last script.
+    pub client: Option<Box<Client>>,
     /// The memory of the commands' replies.
     pub output: Output,
     /// The memory of the keys of a command.

@@ -44,6 +44,7 @@ use weft_config::Config;
 use weft_os::time::Instant;
 
 use super::admit;
+use super::execution_order;
 use super::notifications::{FORGOTTEN_KEYS_PER_TRACKED_KEY, send_early_broadcasts};
 use super::propagate;
 use super::thread::{LeasedCall, ThreadState};
@@ -410,6 +411,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         let dirty = self.context.effects.dirty;
         self.mark_served(waiter);
         let result = perform_blocked::perform(waiter, key, self, &mut reply);
+        execution_order::note_served(waiter.client);
         propagate::propagate_served(self.context.effects, waiter.db, dirty);
         self.notification_sender().send_recorded_effects(Some(waiter.client));
         if waiter.tracks_reads {

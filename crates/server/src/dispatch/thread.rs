@@ -20,6 +20,7 @@ use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::prefetch_policy::PrefetchPolicy;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::client_snapshot::ClientSnapshot;
+use crate::observability::hot_keys::HotKeySampler;
 use crate::observability::used_memory::ThreadBalance;
 use crate::replication::ReplicationState;
 use crate::state::{Server, UnservedKeys};
@@ -108,6 +109,10 @@ pub struct ThreadState {
     pub unit_time: Option<Duration>,
     /// The slot that the current transaction or script is counted for, if slot statistics are enabled.
     pub(super) slot: Option<SlotIndex>,
+    /// The sampling of hot keys.
+    pub(super) hot_key_sampler: HotKeySampler,
+    /// `true` if the keys of commands matter for statistics: of slots, or of hot keys.
+    pub(super) counts_keys: bool,
     /// Scratch memory: the slots to lease.
     pub(super) order: Vec<(SlotIndex, bool, u32)>,
     /// Memory for the next script.
@@ -162,6 +167,8 @@ impl ThreadState {
             batches: 0,
             ended_commands: 0,
             slot: None,
+            hot_key_sampler: HotKeySampler::default(),
+            counts_keys: false,
             order: Vec::new(),
             script_buffers: ScriptBuffers::default(),
             server,
@@ -173,6 +180,8 @@ impl ThreadState {
         self.now_ms = now_ms;
         self.expiry_ms = if self.replays { 0 } else { now_ms };
         self.refresh_tunables();
+        self.hot_key_sampler.follow(&self.server.stats.hot_keys, now_ms);
+        self.counts_keys = self.tunables.slot_stats | self.hot_key_sampler.is_on();
         self.effects.log_writer.lazy_expire = self.tunables.lazy_expire;
         self.effects.log_writer.measures_units = self.tunables.slot_stats;
         self.clock = self.tunables.clock;
@@ -206,6 +215,14 @@ impl ThreadState {
         self.effects.keeps_expired = self.replication_state.expiry_is_remote();
         self.has_killed_clients = self.server.clients.directory.has_killed_clients();
         self.refresh_cluster_view();
+    }
+
+    /// Records in the client, and for the watchdog, that a command is about to run.
+    #[inline]
+    pub(super) fn begin_command(&self, client: &mut Client, command: &Command<Binding>) {
+        client.last_command = command.full_name;
+        let activities = &self.server.stats.activities;
+        activities.begin(self.thread_index, command.id, client.id);
     }
 
     /// Returns the time that TIME shows within the running transaction, since the Unix epoch.
@@ -270,6 +287,7 @@ impl ThreadState {
             thread_index: self.thread_index,
             may_leave: self.may_leave,
             may_block: self.may_block,
+            min_shared_reply_bytes: self.tunables.min_shared_reply_bytes,
         };
         (frame, &mut self.served)
     }
@@ -357,6 +375,7 @@ pub(super) struct ThreadFrame<'a> {
     thread_index: ThreadIndex,
     may_leave: bool,
     may_block: bool,
+    min_shared_reply_bytes: usize,
 }
 
 /// A command about to run, with its arguments and leases.
@@ -422,11 +441,12 @@ impl<'a> ThreadFrame<'a> {
         output: &'a mut Output,
     ) -> Context<'a, 'p> {
         let (server, now_ms, may_block) = (self.server, self.now_ms, self.may_block);
+        let min_shared_reply_bytes = self.min_shared_reply_bytes;
         let (args, command, pass) = (call.args, call.command, call.pass);
         let may_leave = self.may_leave && pass.is_some();
         let protocol = client.protocol;
         let keys = self.keys(call, client);
-        let (bytes, shared) = output.parts_mut();
+        let (bytes, shared) = output.parts_mut(min_shared_reply_bytes);
         Context {
             args,
             keys,

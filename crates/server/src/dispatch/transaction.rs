@@ -26,7 +26,8 @@
 //!    thread of another change (CONFIG SET appendonly) may wait for exclusive mode, and would wait forever for a worker
 //!    that waits for it within the gate.
 //! 7. The code of libraries that a transaction loads runs on background threads, before EXEC takes its leases
-//!    ([`crate::net::library_loads`]): it may take long.
+//!    ([`crate::net::library_loads`]): it may take long. If it also calls their functions, and the code is too long for
+//!    a worker, a script thread runs that code and then EXEC ([`super::exec_detached`]).
 //! 8. Work for background threads (MIGRATE, changes of the cluster) is done after the leases. Its reply keeps its
 //!    position: the output is split there, and sent once every part is complete ([`NextStep::TransactionParts`]).
 
@@ -61,7 +62,9 @@ use super::accounting::{CommandEnd, record_command, write_error};
 use super::admit::REPLAYING_CLIENTS;
 use super::exec_detached;
 use super::execute::{apply_effects, reply_redirection};
+use super::execution_order;
 use super::expired_sources;
+use super::hot_keys;
 use super::notifications::{self, Caller};
 use super::pins::{self, PinWait, PlannedChanges};
 use super::propagate;
@@ -469,9 +472,13 @@ fn run_queued_commands<'p>(
             HeldLeases::Exclusive(all) => HeldLeases::Exclusive(all),
             HeldLeases::One(_) | HeldLeases::Private(_) | HeldLeases::Nothing => HeldLeases::Nothing,
         };
+        let ticks_before = thread.ticks;
         let next_step = run_queued_command(thread, pass, transaction, queued, held, connection);
         if thread.is_unit_unfinished {
             break;
+        }
+        if thread.hot_key_sampler.is_on() {
+            hot_keys::sample_queued_keys(thread, transaction, queued, connection.client.db, ticks_before);
         }
         if thread.tunables.slot_stats {
             let so_far = connection.output.len() - length_before;
@@ -510,7 +517,7 @@ fn run_queued_command<'p>(
     let Connection { client, output, .. } = connection;
     let args = transaction.args(queued);
     let (before, length_before) = (output.mark(), output.len());
-    client.last_command = command.full_name;
+    thread.begin_command(client, command);
     if let Err(error) = check_permission_again(thread, client, command, args) {
         write_error(thread, &error, &mut output.bytes);
         return NextStep::Reply;
@@ -538,6 +545,7 @@ fn run_queued_command<'p>(
         context.delete_expired_sources();
     }
     let (result, next_step) = run_handler(binding, &mut context, shown_time);
+    execution_order::note_call(context.client, &next_step, args.iter());
     if context.keys.effects.is_logging() {
         propagate::propagate_call(&mut context.keys, &next_step, dirty);
     }

@@ -23,6 +23,10 @@ pub struct Tunables {
     pub output_limit: OutputBufferLimit,
     /// `client-output-buffer-limit` of subscribers.
     pub pubsub_output_limit: OutputBufferLimit,
+    /// `true` if outputs count before they are sent, as if they were reply lists (DEBUG CLIENT-ENFORCE-REPLY-LIST).
+    pub enforces_reply_list: bool,
+    /// `min-string-size-avoid-copy-reply`, in bytes; `usize::MAX` if every reply is copied.
+    pub min_shared_reply_bytes: usize,
     /// `lazyfree-lazy-expire`.
     pub lazy_expire: bool,
     /// `true` if any rule on memory or data may refuse a command.
@@ -121,7 +125,12 @@ impl Tunables {
             max_bulk_len: config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64,
             query_buffer_limit: bytes(id::CLIENT_QUERY_BUFFER_LIMIT),
             output_limit: config.output_buffer_limits()[ClientClass::Normal as usize],
+            enforces_reply_list: server.stats.history.enforces_reply_list.load(Ordering::Relaxed),
             pubsub_output_limit: config.output_buffer_limits()[ClientClass::Pubsub as usize],
+            min_shared_reply_bytes: match bytes(id::MIN_STRING_SIZE_AVOID_COPY_REPLY) {
+                0 => usize::MAX,
+                bytes => bytes,
+            },
             lazy_expire: config.boolean(id::LAZYFREE_LAZY_EXPIRE),
             max_memory,
             client_memory: max_client_memory(config, max_memory),

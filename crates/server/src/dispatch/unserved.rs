@@ -19,6 +19,15 @@ use super::thread::ThreadState;
 /// The maximum number of keys of one list that a worker attempts to serve in a turn.
 const MAX_KEYS_PER_ATTEMPT: usize = 64;
 
+/// The keys that are still to be served after an attempt.
+pub struct LeftKeys {
+    /// The keys.
+    pub unserved: UnservedKeys,
+    /// `true` if a pause is all that holds their clients back. The client whose command made the keys ready gets its
+    /// reply then, as in Valkey: the command has run, and the pause may last long.
+    pub is_paused: bool,
+}
+
 /// Tries to serve again, for a worker that holds no lease. Returns the keys that are still to be served. A slot that is
 /// refused is added to `refused_slots`; those are not attempted.
 pub fn retry_unserved(
@@ -26,7 +35,7 @@ pub fn retry_unserved(
     seat: &mut Seat,
     refused_slots: &mut HashSet<SlotIndex>,
     unserved: UnservedKeys,
-) -> Option<UnservedKeys> {
+) -> Option<LeftKeys> {
     let left = attempt_unserved(thread, &seat.enter(), refused_slots, unserved);
     // Nothing else in this turn may wake the log thread, and the served client's reply may wait for it.
     thread.effects.log_writer.wake();
@@ -40,11 +49,14 @@ fn attempt_unserved(
     pass: &GatePassage<'_>,
     refused_slots: &mut HashSet<SlotIndex>,
     mut unserved: UnservedKeys,
-) -> Option<UnservedKeys> {
+) -> Option<LeftKeys> {
     let paused = PausedOperations::current(&thread.server);
     if paused.reads {
         unserved.failures += 1;
-        return Some(unserved);
+        return Some(LeftKeys {
+            unserved,
+            is_paused: true,
+        });
     }
     let mut left = VecDeque::new();
     let served_before = thread.served.len();
@@ -76,7 +88,10 @@ fn attempt_unserved(
     // Those that were not attempted come first in the next turn.
     unserved.keys.append(&mut left);
     unserved.failures = if has_progress { 0 } else { unserved.failures + 1 };
-    (!unserved.keys.is_empty()).then_some(unserved)
+    let held_slots = &thread.server.clients.pause.held_slots;
+    let is_held = |key: &UnservedKey| key.awaits_writes && (paused.writes || held_slots.contains(key.key.slot));
+    let is_paused = unserved.keys.iter().all(is_held);
+    (!unserved.keys.is_empty()).then_some(LeftKeys { unserved, is_paused })
 }
 
 /// Serves the clients that wait for one key, as a unit, except for the operations that a pause holds back. Returns the

@@ -179,6 +179,8 @@ impl BeforeImagesOfSlot {
     fn of_mut(&mut self, database: u32) -> &mut DatabaseImages {
         let found = self.0.iter().position(|images| images.database == database);
         let index = found.unwrap_or_else(|| {
+            // A vector would begin with space for four.
+            self.0.reserve_exact(1);
             self.0.push(DatabaseImages {
                 database,
                 ..DatabaseImages::default()

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod before_image;
+pub mod big_key_scan;
 pub mod clock;
 pub mod compact;
 pub mod effects;

@@ -3,6 +3,9 @@
 //!
 //! A key is remembered with the time that was set last. When that time comes, the key is checked again: it may have
 //! been deleted, or the primary may have given it a later expiry.
+//!
+//! On a replica that has become a primary they expire like all other keys. The next expiry cycle forgets them, as in
+//! Valkey.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -51,6 +54,18 @@ impl LocalExpiries {
         let mut known = self.index.lock();
         *known = LocalExpiryIndex::default();
         self.next_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// Removes all keys if `is_primary` returns `true`. No key is added between the check and the removal.
+    pub fn clear_if(&self, is_primary: impl FnOnce() -> bool) {
+        if self.next_ms.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut known = self.index.lock();
+        if is_primary() {
+            *known = LocalExpiryIndex::default();
+            self.next_ms.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Returns `true` if some key is due.

@@ -400,24 +400,7 @@ impl Client {
         let (address, local_address) = (self.address.clone(), self.local_address.clone());
         let login = self.login.clone();
         let mut view = Client::with_addresses(self.id, self.created_ms, self.worker, login, address, local_address);
-        view.db = self.db;
-        view.last_write_sequence = self.last_write_sequence;
-        view.protocol = self.protocol;
-        view.name.clone_from(&self.name);
-        view.flags = self.flags;
-        view.tracking.clone_from(&self.tracking);
-        view.last_command = self.last_command;
-        let reply_switches = [
-            ClientFlags::REPLY_OFF,
-            ClientFlags::REPLY_SKIP,
-            ClientFlags::REPLY_SKIP_NEXT,
-        ];
-        view.flags.set(
-            reply_switches
-                .into_iter()
-                .fold(ClientFlags::default(), ClientFlags::union),
-            false,
-        );
+        self.update_handler_view(&mut view);
         view
     }
 
@@ -636,6 +619,24 @@ impl Client {
         String::from_utf8_lossy(&line).into_owned()
     }
 
+    /// Returns the short line with which the log names the client that has requested something.
+    pub fn short_log_line(&self, hides_user_data: bool) -> String {
+        let shown = |text: &[u8]| String::from_utf8_lossy(c_string_prefix(text)).into_owned();
+        let (name, user) = match hides_user_data {
+            true => ("*redacted*".to_owned(), "*redacted*".to_owned()),
+            false => (shown(&self.name), shown(self.login.name())),
+        };
+        format!(
+            "id={} addr={} laddr={} fd={} name={name} user={user} lib-name={} lib-ver={}",
+            self.id,
+            self.address,
+            self.local_address,
+            self.fd,
+            shown(&self.lib_name),
+            shown(&self.lib_version),
+        )
+    }
+
     fn line_with_names(&self, now_ms: u64, buffers: BufferFigures, name: &[u8], user: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(500);
         // Writing to a vector cannot fail.
@@ -716,6 +717,10 @@ impl Client {
 /// The estimated bytes of one entry in a client's sets, without the name itself.
 const SET_ENTRY_BYTES: usize = 64;
 
+/// The bytes of one entry in a client's set of prefixes, without the name itself: a node of 192 bytes has 11 entries,
+/// and there are nodes above it.
+const PREFIX_ENTRY_BYTES: usize = 24;
+
 impl Client {
     /// Returns the estimated bytes of the client's watches, subscriptions and tracked prefixes. Names that all clients
     /// share are not counted.
@@ -728,7 +733,7 @@ impl Client {
         ];
         let subscribed: usize = kinds.into_iter().map(|kind| self.subscription_count(kind)).sum();
         let prefixes = self.tracking.as_ref().map_or(0, |tracking| tracking.prefixes.len());
-        watched + (subscribed + prefixes) * SET_ENTRY_BYTES
+        watched + subscribed * SET_ENTRY_BYTES + prefixes * PREFIX_ENTRY_BYTES
     }
 
     /// Returns `true` if the peer is on this machine.

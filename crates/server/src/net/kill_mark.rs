@@ -13,7 +13,9 @@
 //!    has begun takes effect later: the target has the keys, or the replicas have executed the change. The parts of a
 //!    transaction that other threads do after its leases (MIGRATE, SAVE) are done in any case, even those that have not
 //!    begun when the reply to CLIENT KILL or ACL DELUSER is sent: a transaction is atomic, and it has begun.
-//! 5. FLUSHALL has taken effect before its work on another thread, which frees the data and replaces the dump. That is
+//! 5. The reply to CLIENT KILL does not wait for work that only reads, nor for the code of libraries (FUNCTION LOAD,
+//!    FUNCTION RESTORE), which takes as long as a client wants. The libraries are not added once the client is killed.
+//! 6. FLUSHALL has taken effect before its work on another thread, which frees the data and replaces the dump. That is
 //!    done, and the reply to CLIENT KILL does not wait for it.
 
 use weft_os::atomic::{AtomicU8, Ordering};

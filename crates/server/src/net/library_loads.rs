@@ -11,6 +11,9 @@
 //!
 //! The code of a library sees neither keys nor other libraries, so its result does not depend on when it runs.
 //!
+//! Each thread that calls a function runs the code of its library itself. If the transaction calls functions of these
+//! libraries, and their code is too long for a worker, EXEC leaves its worker ([`crate::dispatch::exec_detached`]).
+//!
 //! What a primary has loaded has no limit on its replicas. The end of the role epoch stops it, so that the server can
 //! follow another primary. Otherwise the command takes effect before the thread looks at its link again: if the link
 //! has broken meanwhile, the next one continues behind the command.
@@ -82,6 +85,14 @@ impl LibraryLoads {
             self.total_time += time;
             self.prepared.push_back(PreparedSource { source, loaded, time });
         }
+    }
+
+    /// Returns the libraries whose code has run and that can be loaded.
+    pub fn libraries(&self) -> impl Iterator<Item = &Arc<Library>> {
+        self.prepared
+            .iter()
+            .filter_map(|source| source.loaded.as_ref().ok())
+            .flatten()
     }
 
     /// Takes the libraries of a source. Sources before it belong to commands that were refused, and are forgotten.

@@ -3,6 +3,7 @@
 pub mod client;
 pub mod client_snapshot;
 pub mod connection;
+pub mod handler_view;
 pub mod kill_mark;
 pub mod library_loads;
 pub mod listeners;

@@ -69,6 +69,10 @@ pub struct Transaction {
     pub library_loads: Option<Box<LibraryLoads>>,
     /// The memory that their code takes besides the requests, in bytes. Another thread may have it.
     pub library_bytes: usize,
+    /// Set if a command loads or deletes libraries of functions: EXEC runs in exclusive mode, on whichever thread.
+    pub changes_libraries: bool,
+    /// Set once it is known: `true` if the code of the libraries whose functions EXEC calls is too long for a worker.
+    pub calls_long_libraries: Option<bool>,
     /// Set if a command runs a script.
     pub runs_script: bool,
     /// Set if a command changes the configuration or writes its file.
@@ -133,9 +137,9 @@ impl Transaction {
         self.commands.last().map_or(0, |last| last.keys.end)
     }
 
-    /// Returns `true` if EXEC runs on a script thread.
+    /// Returns `true` if EXEC runs on a script thread, under leases.
     pub fn runs_on_script_thread(&self) -> bool {
-        self.may_run_forever && !self.must_stay_on_worker && !self.is_refused
+        self.may_run_forever && !self.must_stay_on_worker && !self.changes_libraries && !self.is_refused
     }
 
     /// Returns the size of the queued requests, in bytes.

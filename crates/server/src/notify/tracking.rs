@@ -55,8 +55,9 @@ pub struct TrackingOptions {
     pub caching_was_called: bool,
     /// Set once the client to which invalidations are redirected has disconnected.
     pub is_redirect_broken: bool,
-    /// The prefixes of a broadcast.
-    pub prefixes: BTreeSet<Box<[u8]>>,
+    /// The prefixes of a broadcast. Clients that track the same prefix share its name, see
+    /// [`TrackingTable::shared_prefix`].
+    pub prefixes: BTreeSet<Arc<[u8]>>,
 }
 
 impl TrackingOptions {
@@ -178,7 +179,7 @@ pub struct TrackingTable {
     hasher: ahash::RandomState,
     keys: AtomicUsize,
     pair_count: AtomicUsize,
-    prefixes: Mutex<BTreeMap<Box<[u8]>, BTreeSet<ClientId>>>,
+    prefixes: Mutex<BTreeMap<Arc<[u8]>, BTreeSet<ClientId>>>,
     prefix_count: AtomicUsize,
     clients: Mutex<BTreeSet<ClientId>>,
     redirections: RwLock<HashMap<ClientId, Redirection, ahash::RandomState>>,
@@ -261,6 +262,13 @@ impl TrackingTable {
             let items: usize = forgotten.values().map(BTreeSet::len).sum();
             self.pair_count.fetch_sub(items, Ordering::Relaxed);
         }
+    }
+
+    /// Returns a prefix. If a client tracks it already, the name is that client's.
+    pub fn shared_prefix(&self, name: &[u8]) -> Arc<[u8]> {
+        let prefixes = self.prefixes.lock();
+        let known = prefixes.get_key_value(name);
+        known.map_or_else(|| name.into(), |(prefix, _)| prefix.clone())
     }
 
     /// Enables tracking for a client, or changes its options from `before` to `after`. Calls `first` if it is the first

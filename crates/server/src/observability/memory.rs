@@ -4,14 +4,16 @@
 //! The allocator does not see the slab of small entries (`weft_table::cells`): it counts the slab's runs as in use as a
 //! whole. Here the bytes that are in use within the runs are counted.
 
+use std::cell::OnceCell;
 use std::io::Write as _;
-use weft_os::sync::OnceLock;
+use weft_os::sync::{Mutex, OnceLock};
 
 use tikv_jemalloc_ctl::thread::{self, ThreadLocal};
 use tikv_jemalloc_ctl::{Access, AsName, epoch, stats};
 #[cfg(feature = "jemalloc")]
 use weft_table::cells;
 
+use super::log;
 #[cfg(not(feature = "jemalloc"))]
 use super::no_slab as cells;
 
@@ -121,6 +123,97 @@ pub fn use_long_command_arena() -> Result<(), AllocatorError> {
     .map_err(AllocatorError)
 }
 
+/// The bytes that a worker has allocated before it takes an arena of its own. A client that looks at an idle server
+/// does not need one.
+const OWN_ARENA_BYTES: u64 = 1 << 20;
+/// The maximum number of arenas of single threads for each CPU, as in the allocator's default.
+const ARENAS_PER_CPU: usize = 4;
+
+/// The arenas of single threads.
+static THREAD_ARENAS: ArenaPool = ArenaPool::new();
+
+thread_local! {
+    /// The position of this thread's arena in [`THREAD_ARENAS`]. The thread leaves the arena when it ends.
+    static OWN_ARENA: OnceCell<Option<ArenaPlace>> = const { OnceCell::new() };
+}
+
+/// Makes this thread allocate from an arena that other threads use only if there are many threads. It is for threads
+/// that allocate while others do, which would delay each other at a common arena. Later calls do nothing.
+pub fn use_own_arena() {
+    // In a simulation only one thread runs at a time.
+    if cfg!(feature = "simulated") {
+        return;
+    }
+    OWN_ARENA.with(|place| {
+        place.get_or_init(|| {
+            let create = || b"arenas.create\0"[..].name().read();
+            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+            let taken = THREAD_ARENAS
+                .take(ARENAS_PER_CPU * cpus, create)
+                .and_then(|(place, arena)| {
+                    b"thread.arena\0"[..].name().write(arena)?;
+                    Ok(place)
+                });
+            taken
+                .inspect_err(|error| log::warning!("a thread shares the memory of others: {error}"))
+                .ok()
+        });
+    });
+}
+
+/// Calls [`use_own_arena`] if this thread has allocated a megabyte since it began. Returns `true` if so. The call costs
+/// a few loads.
+#[inline]
+pub fn use_own_arena_if_busy() -> bool {
+    let allocated = TOTALS.with(|totals| totals.as_ref().map_or(0, |(taken, _)| taken.get()));
+    let is_busy = allocated >= OWN_ARENA_BYTES;
+    if is_busy {
+        use_own_arena();
+    }
+    is_busy
+}
+
+/// Arenas, each with the number of its threads. They stay: what their threads have allocated outlives the threads.
+struct ArenaPool {
+    arenas: Mutex<Vec<(u32, usize)>>,
+}
+
+/// The place of a thread at an arena of a pool.
+struct ArenaPlace {
+    pool: &'static ArenaPool,
+    index: usize,
+}
+
+impl ArenaPool {
+    const fn new() -> ArenaPool {
+        ArenaPool {
+            arenas: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Returns a place at an arena without threads, or at a new one, or, if there are `most`, at the one with the
+    /// fewest threads. Also returns the number of the arena.
+    fn take<E>(&'static self, most: usize, create: impl FnOnce() -> Result<u32, E>) -> Result<(ArenaPlace, u32), E> {
+        let mut arenas = self.arenas.lock();
+        let least_used = (0..arenas.len()).min_by_key(|index| arenas[*index].1);
+        let index = match least_used {
+            Some(index) if arenas[index].1 == 0 || arenas.len() >= most => index,
+            _ => {
+                arenas.push((create()?, 0));
+                arenas.len() - 1
+            }
+        };
+        arenas[index].1 += 1;
+        Ok((ArenaPlace { pool: self, index }, arenas[index].0))
+    }
+}
+
+impl Drop for ArenaPlace {
+    fn drop(&mut self) {
+        self.pool.arenas.lock()[self.index].1 -= 1;
+    }
+}
+
 /// Returns the number of allocations from the arena of long commands, at the last epoch.
 pub fn long_command_allocations() -> Option<u64> {
     let arena = (*LONG_COMMAND_ARENA.get()?)?;
@@ -135,9 +228,20 @@ pub fn long_command_allocations() -> Option<u64> {
 pub fn figures() -> Option<AllocatorFigures> {
     epoch::advance().ok()?;
     let allocated = allocated()?;
+    let used = allocated.saturating_sub(cached());
+    if cfg!(feature = "simulated") {
+        // What the allocator keeps depends on real time.
+        return Some(AllocatorFigures {
+            allocated: used,
+            used,
+            active: used,
+            resident: used,
+            ..AllocatorFigures::default()
+        });
+    }
     Some(AllocatorFigures {
         allocated,
-        used: allocated.saturating_sub(cached()),
+        used,
         active: stats::active::read().ok()? as u64,
         metadata: stats::metadata::read().ok()? as u64,
         resident: stats::resident::read().ok()? as u64,
@@ -259,6 +363,52 @@ fn write_slab(text: &mut Vec<u8>) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn current_arena() -> u32 {
+        b"thread.arena\0"[..].name().read().expect("the thread has an arena")
+    }
+
+    #[test]
+    fn threads_share_an_arena_until_they_are_busy() {
+        assert!(weft_reactor::allocator_options().starts_with("narenas:1,"));
+        let thread = || {
+            assert!(!use_own_arena_if_busy());
+            let common = current_arena();
+            std::hint::black_box(vec![1u8; OWN_ARENA_BYTES as usize]);
+            assert!(use_own_arena_if_busy());
+            let own = current_arena();
+            use_own_arena();
+            assert_eq!(current_arena(), own, "it keeps its arena");
+            (common, own)
+        };
+        for _ in 0..2 {
+            let (common, own) = std::thread::spawn(thread).join().expect("the thread ends well");
+            assert_eq!(common, 0);
+            assert_ne!(own, 0);
+        }
+    }
+
+    #[test]
+    fn arenas_are_used_again_and_shared_if_there_are_many_threads() {
+        static POOL: ArenaPool = ArenaPool::new();
+        let take = |number: u32| POOL.take(2, || Ok::<u32, ()>(number)).expect("it is created");
+        let (first, arena) = take(10);
+        assert_eq!(arena, 10);
+        let (second, arena) = take(11);
+        assert_eq!(arena, 11);
+        let (third, arena) = take(12);
+        assert_eq!(arena, 10, "the limit is reached");
+        let (_fourth, arena) = take(13);
+        assert_eq!(arena, 11, "the other one has fewer threads");
+        drop((first, third));
+        let (_fifth, arena) = take(14);
+        assert_eq!(arena, 10, "it has no thread");
+        drop(second);
+        assert!(
+            POOL.take(3, || Err::<u32, ()>(())).is_err(),
+            "none is free, and no other can be created"
+        );
+    }
 
     /// Memory freed by a thread with its own arena stays there, and is returned on request.
     #[test]

@@ -23,6 +23,10 @@ pub enum Counter {
     NetInputBytes,
     /// `total_net_output_bytes`
     NetOutputBytes,
+    /// `total_net_cluster_slot_import_bytes`
+    SlotImportBytes,
+    /// `total_net_cluster_slot_export_bytes`
+    SlotExportBytes,
     /// `total_reads_processed`
     Reads,
     /// `total_writes_processed`
@@ -59,6 +63,8 @@ pub enum Counter {
     QueryBufferDisconnections,
     /// `client_output_buffer_limit_disconnections`
     OutputBufferDisconnections,
+    /// The turns of the workers' event loops, and the coordinator's runs of its periodic tasks (`eventloop_cycles`).
+    Turns,
     /// The number of batches that ran.
     Batches,
     /// `io_threaded_total_prefetch_batches`
@@ -76,11 +82,13 @@ pub enum Counter {
     ScriptsWrittenInParallel,
     /// `weft_scripts_undone`
     ScriptsUndone,
+    /// The number of uses of keys that were sampled (WEFT HOTKEYS).
+    HotKeySamples,
     /// The nanoseconds spent on deleting expired keys (`expire_cycle_cpu_milliseconds`).
     ExpiryNs,
     /// The nanoseconds of the coordinator's periodic work (`eventloop_duration_cron_sum`).
     CronNs,
-    /// The nanoseconds in which the thread was not waiting.
+    /// The nanoseconds in which the worker was not waiting; of the coordinator, the same as `CronNs`.
     BusyNs,
 }
 
@@ -118,6 +126,28 @@ pub struct CommandFigures {
     pub failed: u64,
 }
 
+/// The figures of all commands on one thread, which is the only writer.
+struct CommandRow {
+    /// [`PER_COMMAND`] counters of each command, in one stripe.
+    counters: StripedCounters,
+    /// The latencies of each command that has any.
+    histograms: Box<[OnceLock<Box<LatencyRow>>]>,
+}
+
+impl CommandRow {
+    fn new(command_count: usize) -> CommandRow {
+        CommandRow {
+            counters: StripedCounters::new(1, command_count * PER_COMMAND),
+            histograms: (0..command_count).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    #[inline]
+    fn add(&self, index: usize, delta: i64) {
+        self.counters.add_as_only_writer(0, index, delta);
+    }
+}
+
 /// All counters.
 pub struct Metrics {
     /// The index under which the coordinator counts. It has no seat at the keyspace, so the index is behind those of
@@ -125,9 +155,9 @@ pub struct Metrics {
     pub coordinator_row: ThreadIndex,
     rows: StripedCounters,
     maxima: [AtomicU64; MAXIMA],
-    commands: StripedCounters,
+    /// A row for each thread. Most threads run no commands, so a row is allocated for the first one.
+    command_rows: Box<[OnceLock<Box<CommandRow>>]>,
     command_count: usize,
-    histograms: Vec<OnceLock<Box<LatencyRow>>>,
 }
 
 /// The latencies of one command on one thread, which is the only writer. Counts have 64 bits: a thread that runs a
@@ -169,9 +199,8 @@ impl Metrics {
             coordinator_row: ThreadIndex::new(seats),
             rows: StripedCounters::new(seats + 1, COUNTERS),
             maxima: [const { AtomicU64::new(0) }; MAXIMA],
-            commands: StripedCounters::new(seats, command_count * PER_COMMAND),
+            command_rows: (0..seats).map(|_| OnceLock::new()).collect(),
             command_count,
-            histograms: (0..seats * command_count).map(|_| OnceLock::new()).collect(),
         }
     }
 
@@ -221,45 +250,58 @@ impl Metrics {
     /// Records one execution of a command.
     #[inline]
     pub fn record_execution(&self, thread_index: ThreadIndex, command: usize, nanoseconds: u64, failed: bool) {
+        let row = self.command_row(thread_index);
         let base = command * PER_COMMAND;
-        self.commands.add_as_only_writer(thread_index.get(), base, 1);
-        self.commands
-            .add_as_only_writer(thread_index.get(), base + 1, nanoseconds as i64);
+        row.add(base, 1);
+        row.add(base + 1, nanoseconds as i64);
         if failed {
-            self.commands.add_as_only_writer(thread_index.get(), base + 3, 1);
+            row.add(base + 3, 1);
         }
+    }
+
+    /// Returns the row of the calling thread.
+    #[inline]
+    fn command_row(&self, thread_index: ThreadIndex) -> &CommandRow {
+        self.command_rows[thread_index.get()].get_or_init(|| Box::new(CommandRow::new(self.command_count)))
+    }
+
+    /// Returns the rows of the threads that have run commands.
+    fn used_command_rows(&self) -> impl Iterator<Item = &CommandRow> {
+        self.command_rows.iter().filter_map(|row| row.get().map(Box::as_ref))
     }
 
     /// Adds to the time of a command whose execution was recorded, or subtracts from it.
     pub fn correct_time(&self, thread_index: ThreadIndex, command: usize, nanoseconds: i64) {
-        self.commands
-            .add_as_only_writer(thread_index.get(), command * PER_COMMAND + 1, nanoseconds);
+        self.command_row(thread_index)
+            .add(command * PER_COMMAND + 1, nanoseconds);
     }
 
     /// Records the latency of one execution.
     #[inline]
     pub fn record_latency(&self, thread_index: ThreadIndex, command: usize, nanoseconds: u64) {
-        if let Some(row) = self.histograms.get(thread_index.get() * self.command_count + command) {
+        if let Some(row) = self.command_row(thread_index).histograms.get(command) {
             row.get_or_init(|| Box::new(LatencyRow::new())).record(nanoseconds);
         }
     }
 
     /// Records that a command was rejected.
     pub fn record_rejection(&self, thread_index: ThreadIndex, command: usize) {
-        self.commands
-            .add_as_only_writer(thread_index.get(), command * PER_COMMAND + 2, 1);
+        self.command_row(thread_index).add(command * PER_COMMAND + 2, 1);
     }
 
     /// Records the failure of a command whose execution was recorded as a success.
     pub fn record_failure(&self, thread_index: ThreadIndex, command: usize) {
-        self.commands
-            .add_as_only_writer(thread_index.get(), command * PER_COMMAND + 3, 1);
+        self.command_row(thread_index).add(command * PER_COMMAND + 3, 1);
     }
 
     /// Returns the figures of one command over all threads.
     pub fn command(&self, command: usize) -> CommandFigures {
         let base = command * PER_COMMAND;
-        let sum = |index: usize| self.commands.sum(base + index).max(0) as u64;
+        let sum = |figure: usize| {
+            let rows = self.used_command_rows();
+            let total: i64 = rows.map(|row| row.counters.sum(base + figure)).sum();
+            total.max(0) as u64
+        };
         CommandFigures {
             calls: sum(0),
             nanoseconds: sum(1),
@@ -280,7 +322,11 @@ impl Metrics {
 
     fn of_all_commands(&self, figure: usize) -> u64 {
         let indexes = (0..self.command_count).map(|command| command * PER_COMMAND + figure);
-        statistics::read_in_one_step(|| self.commands.sum_of(indexes)).max(0) as u64
+        let sum = || -> i64 {
+            let rows = self.used_command_rows();
+            rows.map(|row| row.counters.sum_of(indexes.clone())).sum()
+        };
+        statistics::read_in_one_step(sum).max(0) as u64
     }
 
     /// Returns the latency histogram of one command over all threads; `None` if the command never ran.
@@ -309,15 +355,14 @@ impl Metrics {
 
     /// Returns the rows of the threads that have recorded latencies of the command.
     fn latency_rows(&self, command: usize) -> impl Iterator<Item = &LatencyRow> {
-        self.histograms
-            .chunks(self.command_count)
-            .filter_map(move |row| row.get(command)?.get().map(Box::as_ref))
+        self.used_command_rows()
+            .filter_map(move |row| row.histograms.get(command)?.get().map(Box::as_ref))
     }
 
     /// Resets all figures of commands.
     pub fn reset_commands(&self) {
-        for index in 0..self.command_count * PER_COMMAND {
-            self.commands.reset(index);
+        for row in self.used_command_rows() {
+            (0..self.command_count * PER_COMMAND).for_each(|index| row.counters.reset(index));
         }
         for command in 0..self.command_count {
             self.reset_histogram(command);
@@ -410,6 +455,28 @@ mod tests {
                 assert!(edge - value <= value / 16, "{value} far below its edge {edge}");
             }
         }
+    }
+
+    #[test]
+    fn only_threads_that_run_commands_have_rows() {
+        let metrics = Metrics::new(100, 3);
+        assert_eq!(
+            (metrics.commands_processed(), metrics.used_command_rows().count()),
+            (0, 0)
+        );
+        for (thread, nanoseconds) in [(7, 10), (99, 20), (7, 30)] {
+            metrics.record_execution(ThreadIndex::new(thread), 1, nanoseconds, thread == 99);
+        }
+        metrics.record_rejection(ThreadIndex::new(7), 2);
+        assert_eq!(metrics.used_command_rows().count(), 2);
+        let figures = metrics.command(1);
+        assert_eq!((figures.calls, figures.nanoseconds, figures.failed), (3, 60, 1));
+        assert_eq!((metrics.command(2).rejected, metrics.commands_processed()), (1, 3));
+        metrics.reset_commands();
+        metrics.record_execution(ThreadIndex::new(0), 1, 5, false);
+        metrics.record_execution(ThreadIndex::new(7), 1, 5, false);
+        assert_eq!((metrics.command(1).calls, metrics.command_nanoseconds()), (2, 10));
+        assert_eq!(metrics.command(2).rejected, 0);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Observability: the log, counters, latencies and memory statistics.
 
+pub mod activity;
+pub mod big_keys;
 pub mod commandlog;
 pub mod errors;
+pub mod hot_keys;
 pub mod latency;
 pub mod log;
 pub mod log_line;
@@ -13,6 +16,7 @@ pub mod process;
 pub mod rates;
 pub mod slot_stats;
 pub mod slow_library;
+pub mod stalls;
 pub mod syslog;
 pub mod used_memory;
 
@@ -29,4 +33,6 @@ pub struct ObservedHistory {
     pub startup_memory: weft_os::atomic::AtomicU64,
     /// Set while `DEBUG PAUSE-CRON` is in effect.
     pub is_cron_paused: weft_os::atomic::AtomicBool,
+    /// Set while `DEBUG CLIENT-ENFORCE-REPLY-LIST` is in effect.
+    pub enforces_reply_list: weft_os::atomic::AtomicBool,
 }

@@ -1,4 +1,8 @@
 //! Reads the operating system's statistics of this process and its machine.
+//!
+//! A simulation has none of them: they differ from run to run, and so would the lengths of replies.
+
+use std::path::PathBuf;
 
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 
@@ -9,6 +13,22 @@ pub struct CpuTime {
     pub system_s: f64,
     /// The time in user mode.
     pub user_s: f64,
+}
+
+/// Returns the id of the process; 1 in a simulation.
+pub fn id() -> u32 {
+    match cfg!(feature = "simulated") {
+        true => 1,
+        false => std::process::id(),
+    }
+}
+
+/// Returns the path of the program; an empty one if it is unknown.
+pub fn executable() -> PathBuf {
+    match cfg!(feature = "simulated") {
+        true => PathBuf::new(),
+        false => std::env::current_exe().unwrap_or_default(),
+    }
 }
 
 /// Returns the CPU time of all threads.
@@ -23,6 +43,9 @@ pub fn cpu_of_children() -> CpuTime {
 
 /// Returns the CPU time of the main thread.
 pub fn cpu_of_main_thread() -> Option<CpuTime> {
+    if cfg!(feature = "simulated") {
+        return None;
+    }
     let process = std::process::id();
     let stat = std::fs::read_to_string(format!("/proc/self/task/{process}/stat")).ok()?;
     // The name in parentheses may contain blanks; the state and numbers follow it.
@@ -35,6 +58,9 @@ pub fn cpu_of_main_thread() -> Option<CpuTime> {
 }
 
 fn of(who: UsageWho) -> CpuTime {
+    if cfg!(feature = "simulated") {
+        return CpuTime::default();
+    }
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     getrusage(who).map_or(CpuTime::default(), |usage: Usage| CpuTime {
         system_s: seconds(usage.system_time()),
@@ -44,6 +70,9 @@ fn of(who: UsageWho) -> CpuTime {
 
 /// Returns the resident memory of the process, in bytes.
 pub fn resident_bytes() -> Option<u64> {
+    if cfg!(feature = "simulated") {
+        return None;
+    }
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
     let page_bytes = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok()??;
@@ -52,6 +81,9 @@ pub fn resident_bytes() -> Option<u64> {
 
 /// Returns the physical memory of the machine, in bytes.
 pub fn machine_bytes() -> Option<u64> {
+    if cfg!(feature = "simulated") {
+        return None;
+    }
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kilobytes: u64 = total.split_ascii_whitespace().next()?.parse().ok()?;
@@ -60,6 +92,9 @@ pub fn machine_bytes() -> Option<u64> {
 
 /// Returns the name of the operating system, such as `Linux 6.1.0 x86_64`.
 pub fn operating_system() -> String {
+    if cfg!(feature = "simulated") {
+        return "simulated".to_owned();
+    }
     nix::sys::utsname::uname().map_or_else(
         |_| "unknown".to_owned(),
         |name| {

@@ -15,9 +15,9 @@ pub enum Rate {
     Input,
     /// Bytes sent.
     Output,
-    /// Batches.
-    Batches,
-    /// Nanoseconds in which workers were not waiting.
+    /// Turns of event loops.
+    Turns,
+    /// Nanoseconds of these turns.
     BusyNs,
 }
 

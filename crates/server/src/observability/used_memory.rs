@@ -23,7 +23,9 @@
 //!    number changes with the load, and no key is evicted for them.
 //! 5. Messages take memory until they are sent, which other workers do in their next turn. For some milliseconds no key
 //!    is evicted for them: a key that many clients have cached would evict the next ones, until none is left.
-//! 6. The allocator's count and the cells must be of the same moment. So while there is a limit, a worker calibrates at
+//! 6. A thread without a cell that frees all data of a database subtracts that from the base. Otherwise the next writes
+//!    would evict keys for memory that is free.
+//! 7. The allocator's count and the cells must be of the same moment. So while there is a limit, a worker calibrates at
 //!    the end of a turn, when its own cell is exact. It does not calibrate while the freeing thread is active, unless
 //!    that takes long.
 
@@ -49,7 +51,7 @@ pub struct UsedMemory {
     message_bytes: StripedCounters,
     base: AtomicI64,
     queued_for_freeing: AtomicI64,
-    /// Set while the freeing thread is active.
+    /// Set while the freeing thread is active, or another thread frees all data of a database.
     is_freeing: AtomicBool,
     /// The number of calibrations skipped in a row for that reason.
     skipped_calibrations: AtomicU64,
@@ -160,7 +162,7 @@ impl UsedMemory {
         Some(used)
     }
 
-    /// Calibrates unless the freeing thread is active, since the count would include only a part of its work.
+    /// Calibrates unless a thread is freeing much memory, since the count would include only a part of its work.
     pub fn calibrate_unless_freeing(&self) {
         let is_calm = !self.is_freeing.load(Ordering::Relaxed);
         if is_calm || self.skipped_calibrations.fetch_add(1, Ordering::Relaxed) >= SKIPPED_CALIBRATIONS_MAX {
@@ -179,7 +181,7 @@ impl UsedMemory {
         self.queued_for_freeing.fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
-    /// Records that the freeing thread begins to free a value.
+    /// Records that a thread begins to free what takes no calibration meanwhile.
     pub fn note_freeing_started(&self) {
         self.is_freeing.store(true, Ordering::Relaxed);
     }
@@ -188,6 +190,18 @@ impl UsedMemory {
     pub fn note_freed(&self, bytes: usize, cell: &mut ThreadBalance) {
         self.store_balance(cell);
         self.queued_for_freeing.fetch_sub(bytes as i64, Ordering::Relaxed);
+        self.is_freeing.store(false, Ordering::Relaxed);
+    }
+
+    /// Calls `free`, which frees memory on a thread without a cell, and counts what it has freed as free at once.
+    ///
+    /// A calibration meanwhile would find a part of it freed already, so none takes place, unless `free` takes long.
+    pub fn free_without_cell(&self, free: impl FnOnce()) {
+        let before = memory::thread_balance();
+        self.note_freeing_started();
+        free();
+        self.base
+            .fetch_add(memory::thread_balance() - before, Ordering::Relaxed);
         self.is_freeing.store(false, Ordering::Relaxed);
     }
 

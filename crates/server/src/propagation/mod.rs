@@ -140,6 +140,11 @@ impl PropagationLog {
         self.rings.lock().gauges.iter().map(RingGauge::unread).sum()
     }
 
+    /// Returns the maximum memory of these bytes.
+    pub fn unread_memory(&self) -> usize {
+        self.rings.lock().gauges.iter().map(RingGauge::held).sum()
+    }
+
     /// Takes the next sequence number.
     #[inline]
     fn next_sequence(&self) -> LogSequence {

@@ -12,7 +12,10 @@
 //! milestones map log sequence numbers to replication offsets.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
 use weft_base::{ClientId, LogSequence, ReplicationOffset};
+use weft_os::atomic::{AtomicU64, Ordering};
 
 /// The size of a block in bytes.
 const BLOCK_BYTES: usize = 16 * 1024;
@@ -29,6 +32,33 @@ pub struct ReplicationBacklog {
     milestones_by_sequence: VecDeque<(LogSequence, ReplicationOffset)>,
     /// The number of bytes kept even if no replica needs them (`replication-backlog-size`).
     kept_bytes: i64,
+    memory: Arc<BacklogMemory>,
+}
+
+/// The memory of the blocks of a backlog, for threads that do not lock it.
+#[derive(Default)]
+pub struct BacklogMemory {
+    /// The present memory, in bytes.
+    present: AtomicU64,
+    /// The highest memory, in bytes, from which a part was freed since [`BacklogMemory::settle`].
+    highest: AtomicU64,
+}
+
+impl BacklogMemory {
+    /// Returns the present memory, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.present.load(Ordering::Relaxed)
+    }
+
+    /// Returns the highest memory since [`BacklogMemory::settle`], in bytes.
+    pub fn highest_bytes(&self) -> u64 {
+        self.highest.load(Ordering::Relaxed).max(self.bytes())
+    }
+
+    /// Forgets the highest memory: what was freed since does not count as used any more.
+    pub fn settle(&self) {
+        self.highest.store(self.bytes(), Ordering::Relaxed);
+    }
 }
 
 struct BacklogBlocks {
@@ -58,13 +88,12 @@ impl ReplicationBacklog {
     /// Creates a backlog that starts at `offset`. An existing backlog is dropped, together with the offsets of its
     /// readers and the milestones.
     pub fn open(&mut self, offset: ReplicationOffset) {
+        self.close();
         self.backlog = Some(BacklogBlocks {
             blocks: VecDeque::new(),
             start: offset,
             end: offset,
         });
-        self.reader_offsets.clear();
-        self.milestones_by_sequence.clear();
         // It fills up soon. Its growth would count as used memory, and evict keys.
         self.milestones_by_sequence.reserve_exact(MILESTONES);
     }
@@ -87,7 +116,9 @@ impl ReplicationBacklog {
 
     /// Drops the backlog.
     pub fn close(&mut self) {
+        self.note_highest_memory();
         self.backlog = None;
+        self.publish_memory();
         self.reader_offsets.clear();
         self.milestones_by_sequence = VecDeque::new();
     }
@@ -104,6 +135,20 @@ impl ReplicationBacklog {
     pub fn memory_bytes(&self) -> u64 {
         let blocks = self.backlog.as_ref().map_or(0, |backlog| backlog.blocks.len());
         (blocks * BLOCK_BYTES) as u64
+    }
+
+    /// Returns that memory as other threads may read it at any time.
+    pub fn shared_memory(&self) -> Arc<BacklogMemory> {
+        self.memory.clone()
+    }
+
+    /// Records the memory from which something is freed.
+    fn note_highest_memory(&self) {
+        self.memory.highest.fetch_max(self.memory_bytes(), Ordering::Relaxed);
+    }
+
+    fn publish_memory(&self) {
+        self.memory.present.store(self.memory_bytes(), Ordering::Relaxed);
     }
 
     /// Returns `true` if a reader at `offset` can continue from the backlog.
@@ -141,6 +186,7 @@ impl ReplicationBacklog {
     }
 
     fn trim(&mut self) {
+        self.note_highest_memory();
         let needed = self.reader_offsets.values().copied().min();
         if let Some(backlog) = &mut self.backlog {
             backlog.trim(self.kept_bytes, needed);
@@ -149,6 +195,7 @@ impl ReplicationBacklog {
                 "no reader is ahead of the backlog"
             );
         }
+        self.publish_memory();
     }
 
     /// Appends the bytes after `offset` to `into`. Stops at the end of the block in which `into` reaches `most` bytes.
@@ -163,6 +210,9 @@ impl ReplicationBacklog {
             first < backlog.blocks.len() || offset == backlog.end,
             "an offset before the end of the backlog lies in one of its blocks"
         );
+        // At most the rest of a block is beyond `most`.
+        let available = backlog.end.bytes_since(offset) as usize;
+        into.reserve_exact(available.min(most.saturating_add(BLOCK_BYTES)));
         for block in backlog.blocks.iter().skip(first) {
             into.extend_from_slice(&block[skip..]);
             skip = 0;

@@ -40,6 +40,7 @@ use weft_base::clock::unix_ms;
 use weft_base::{ReplicationOffset, RoleEpoch};
 use weft_config::{Config, id};
 use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use weft_os::descriptor;
 use weft_os::sync::{Condvar, Mutex, MutexGuard};
 
 /// The interval at which sleeping links are checked ([`Replication::sleep_if_requested`]).
@@ -210,6 +211,7 @@ impl RoleState {
             // If the socket is closed already, its reader has seen that.
             let _ = socket.shutdown(Shutdown::Both);
         }
+        descriptor::activity();
     }
 }
 
@@ -436,6 +438,7 @@ impl Replication {
             // The data is as recent as the link to the primary before.
             state.down_since_s = Some(unix_ms() / 1000);
         }
+        log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
         state.primary = Some(primary);
         state.phase = LinkState::Connect;
         state.transfer = TransferProgress::default();
@@ -537,6 +540,7 @@ impl Replication {
                 // If the socket is closed already, no reader waits for it.
                 let _ = socket.shutdown(Shutdown::Both);
             }
+            descriptor::activity();
         });
     }
 

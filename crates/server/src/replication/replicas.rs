@@ -1,8 +1,9 @@
 //! The replicas of this server as all threads see them, and the backlog that they read.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::backlog::ReplicationBacklog;
+use super::backlog::{BacklogMemory, ReplicationBacklog};
 
 use weft_base::{ClientId, LogSequence, ParkedClient, ReplicationOffset};
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -118,12 +119,14 @@ pub struct ReplicaWait {
 /// The replicas of this server.
 pub struct Replicas {
     backlog: Mutex<ReplicationBacklog>,
-    backlog_bytes: AtomicU64,
-    /// The number of bytes that are between the log, the backlog and the sockets of the replicas.
-    pub in_flight_bytes: AtomicU64,
+    backlog_memory: Arc<BacklogMemory>,
+    /// The memory of what is between the backlog and the sockets of the replicas, in bytes.
+    in_flight_bytes: AtomicU64,
     infos: Mutex<Vec<ReplicaInfo>>,
     /// The number of times that all replicas must still be disconnected. Changed only while `infos` is locked.
     disconnections: AtomicU64,
+    /// The number of times that this has begun.
+    begun_disconnections: AtomicU64,
     waits: Mutex<Vec<ReplicaWait>>,
     /// The ids of the clients that receive or received only a dump, and whose main connection has not requested the
     /// stream yet.
@@ -146,12 +149,14 @@ pub struct Replicas {
 
 impl Default for Replicas {
     fn default() -> Replicas {
+        let backlog = ReplicationBacklog::default();
         Replicas {
-            backlog: Mutex::default(),
-            backlog_bytes: AtomicU64::new(0),
+            backlog_memory: backlog.shared_memory(),
+            backlog: Mutex::new(backlog),
             in_flight_bytes: AtomicU64::new(0),
             infos: Mutex::default(),
             disconnections: AtomicU64::new(0),
+            begun_disconnections: AtomicU64::new(0),
             waits: Mutex::default(),
             awaited_dumps: Mutex::default(),
             grace_s: AtomicU64::new(DEFAULT_GRACE_S),
@@ -171,13 +176,29 @@ impl Replicas {
         self.backlog.lock()
     }
 
-    /// Returns the number of bytes that the backlog occupies. Does not wait for the lock, so the result may be slightly
-    /// out of date.
+    /// Returns the number of bytes that the backlog occupies. Does not lock it.
     pub fn backlog_bytes(&self) -> u64 {
-        if let Some(backlog) = self.backlog.try_lock() {
-            self.backlog_bytes.store(backlog.memory_bytes(), Ordering::Relaxed);
-        }
-        self.backlog_bytes.load(Ordering::Relaxed)
+        self.backlog_memory.bytes()
+    }
+
+    /// Returns the bytes that the stream takes on its way to the replicas, beyond the `backlog_size` bytes that are
+    /// kept in any case. What was freed is included until the used memory is without it: otherwise keys would be
+    /// evicted for it.
+    pub fn excess_stream_bytes(&self, backlog_size: u64) -> u64 {
+        let backlog = self.backlog_memory.highest_bytes();
+        backlog.saturating_sub(backlog_size) + self.in_flight_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Records that up to this many bytes are in flight to all replicas, before they count as used.
+    pub fn raise_in_flight_bytes(&self, bytes: u64) {
+        self.in_flight_bytes.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    /// Records the memory of what is in flight to all replicas, in bytes. The calling thread, which serves them, has
+    /// counted what it has freed.
+    pub fn settle_stream_bytes(&self, in_flight: u64) {
+        self.in_flight_bytes.store(in_flight, Ordering::Relaxed);
+        self.backlog_memory.settle();
     }
 
     /// Locks the list of replicas. The lock must be held only briefly.
@@ -268,7 +289,14 @@ impl Replicas {
     pub fn begin_disconnection(&self) {
         let mut known = self.infos();
         self.disconnections.fetch_add(1, Ordering::Relaxed);
+        self.begun_disconnections.fetch_add(1, Ordering::AcqRel);
         known.iter_mut().for_each(|replica| replica.is_leaving = true);
+    }
+
+    /// Returns the number of times that a disconnection of all replicas has begun. A connection that was accepted as
+    /// that of a replica before the last one is not adopted any more.
+    pub fn disconnection_count(&self) -> u64 {
+        self.begun_disconnections.load(Ordering::Acquire)
     }
 
     /// Returns `true` if all replicas will be disconnected. For a caller that has locked the backlog, the answer covers

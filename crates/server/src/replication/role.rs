@@ -17,7 +17,7 @@ use weft_base::clock::unix_ms;
 
 use crate::observability::log;
 use crate::replication::backlog_writer;
-use crate::replication::{CoordinatedFailover, CoordinatedFailoverState, Endpoint};
+use crate::replication::{CoordinatedFailover, CoordinatedFailoverState, Endpoint, LinkState};
 use crate::runtime::config_changes::apply_role_change;
 use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
 use weft_config::PrimaryAddress;
@@ -37,10 +37,21 @@ fn follow(server: &Arc<Server>, primary: Endpoint, is_new_history: bool) {
         host: primary.host.clone(),
         port: primary.port,
     }));
-    log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
+    log_end_of_link(server, !is_new_history);
     server.replication.start_following(primary, is_new_history);
     backlog_writer::on_demotion(server);
     apply_role_change(server);
+}
+
+/// Logs that the link to the present primary ends, if it is up. With `is_cached`, the data may be resumed from.
+fn log_end_of_link(server: &Server, is_cached: bool) {
+    if server.replication.state().phase != LinkState::Connected {
+        return;
+    }
+    log::notice!("Connection with primary lost.");
+    if is_cached {
+        log::notice!("Caching the disconnected primary state.");
+    }
 }
 
 /// Ends the waits of blocked clients, or redirects the clients, because this server follows a primary from now on.
@@ -53,6 +64,8 @@ fn end_waits_of_blocked_clients(server: &Server) {
 
 /// Becomes a primary. Returns `true` if this server followed one.
 pub fn become_primary(server: &Arc<Server>) -> bool {
+    log_end_of_link(server, true);
+    let is_cached = server.replication.state().resumable;
     let Some(history) = server.replication.stop_following() else {
         return false;
     };
@@ -63,7 +76,9 @@ pub fn become_primary(server: &Arc<Server>) -> bool {
     disconnect_replicas(server);
     backlog_writer::on_promotion(server);
     apply_role_change(server);
-    log::notice!("Discarding previously cached primary state.");
+    if is_cached {
+        log::notice!("Discarding previously cached primary state.");
+    }
     log::notice!(
         "Setting secondary replication ID to {}, valid up to offset: {}. New replication ID is {}",
         history.second_id,

@@ -18,6 +18,32 @@ fn endpoint(port: u16) -> Endpoint {
 }
 
 #[test]
+fn the_stream_on_its_way_counts_until_what_was_freed_of_it_is_not_used_any_more() {
+    const SIZE: u64 = 10_000;
+    let (replicas, reader) = (Replicas::default(), ClientId::new(1));
+    let end = ReplicationOffset::new(100_000);
+    {
+        let mut backlog = replicas.backlog();
+        backlog.open(ReplicationOffset::ZERO);
+        backlog.pin(reader, ReplicationOffset::ZERO);
+        backlog.append(&[0; 100_000], SIZE as i64);
+    }
+    let full = replicas.backlog_bytes();
+    assert!(full >= 100_000);
+    assert_eq!(replicas.excess_stream_bytes(SIZE), full - SIZE);
+    // It is sent: its bytes are copied for the socket, and its blocks are freed.
+    replicas.raise_in_flight_bytes(100_000);
+    replicas.backlog().pin(reader, end);
+    assert!(replicas.backlog_bytes() < full);
+    assert_eq!(replicas.excess_stream_bytes(SIZE), full - SIZE + 100_000);
+    replicas.settle_stream_bytes(40_000);
+    let left = replicas.backlog_bytes() - SIZE;
+    assert_eq!(replicas.excess_stream_bytes(SIZE), left + 40_000);
+    replicas.settle_stream_bytes(0);
+    assert_eq!(replicas.excess_stream_bytes(SIZE), left);
+}
+
+#[test]
 fn a_server_that_stops_following_keeps_the_old_id_as_second_id() {
     let replication = Replication::default();
     assert!(replication.state_bits().is_empty());

@@ -1,11 +1,14 @@
 //! Background threads for commands that would delay the other clients of their worker.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::observability::{log, memory};
 use crate::state::{BackgroundJob, Server};
-use weft_os::sync::Mutex;
+use weft_base::ThreadIndex;
 use weft_os::sync::mpsc::{Receiver, Sender, channel};
+use weft_os::sync::{Condvar, Mutex};
+use weft_scripting::SCRIPT_THREADS;
 
 /// The number of threads of each kind; more would only contend for the cores that the workers use.
 pub const THREAD_COUNT: usize = 2;
@@ -16,6 +19,9 @@ pub const EXCHANGE_THREAD_COUNT: usize = 2;
 /// The nice value of the threads for commands on snapshots, so that they yield to the workers, whose requests are short
 /// and have a client waiting for each. Threads that hold leases for long do not yield: clients may wait for them.
 const NICE: i32 = 10;
+
+/// The longest time for which an idle thread waits until all threads of its queue have dropped interpreters.
+const MEETING_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// Creates the queue of jobs.
 pub fn create_queue() -> (Sender<BackgroundJob>, Receiver<BackgroundJob>) {
@@ -55,13 +61,50 @@ pub fn start(
             Work::LongCommands,
         )?;
     }
-    start_threads(
-        server,
-        scripts,
-        "weft-script",
-        weft_scripting::SCRIPT_THREADS,
-        Work::Scripts,
-    )
+    start_threads(server, scripts, "weft-script", SCRIPT_THREADS, Work::Scripts)
+}
+
+/// Makes the threads that run Lua code drop their interpreters from before a flush, which they do after each job. An
+/// idle thread takes one of the jobs that this function adds, and waits until the others have taken theirs: otherwise
+/// one thread could take them all. A busy thread is not waited for.
+pub fn drop_flushed_interpreters(server: &Server) {
+    let queues = [
+        (&server.background.long_commands, THREAD_COUNT),
+        (&server.background.scripts, SCRIPT_THREADS),
+    ];
+    for (queue, threads) in queues {
+        let meeting = Arc::new(Meeting::default());
+        for _ in 0..threads {
+            let meeting = meeting.clone();
+            let job: BackgroundJob = Box::new(move |_, _| meeting.attend(threads));
+            // The threads end only at shutdown.
+            let _ = queue.send(job);
+        }
+    }
+}
+
+/// Threads that wait for each other.
+#[derive(Default)]
+struct Meeting {
+    attending: Mutex<usize>,
+    is_complete: Condvar,
+}
+
+impl Meeting {
+    /// Waits until `threads` threads attend, or until it takes too long.
+    fn attend(&self, threads: usize) {
+        let mut attending = self.attending.lock();
+        *attending += 1;
+        if *attending == threads {
+            self.is_complete.notify_all();
+            return;
+        }
+        while *attending < threads {
+            if self.is_complete.wait_for(&mut attending, MEETING_TIMEOUT).timed_out() {
+                return;
+            }
+        }
+    }
 }
 
 fn start_threads(
@@ -79,21 +122,28 @@ fn start_threads(
             .join()
             .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
         let jobs = jobs.clone();
+        let thread_index = ThreadIndex::new(seat.index());
+        let thread_name = format!("{name}-{index}");
+        server.stats.activities.set_name(thread_index, thread_name.clone());
         let server = Arc::downgrade(server);
         weft_os::thread::Builder::new()
-            .name(format!("{name}-{index}"))
+            .name(thread_name)
             .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
             .spawn(move || {
                 // All other threads of a simulation wait while this one has its turn.
-                if !cfg!(feature = "simulated") {
-                    prepare_for(work);
-                }
+                let mut is_prepared = cfg!(feature = "simulated");
                 loop {
                     let job = jobs.lock().recv();
                     let (Ok(job), Some(server)) = (job, server.upgrade()) else {
                         return;
                     };
+                    // An arena takes memory, which a thread without work does not need.
+                    if !std::mem::replace(&mut is_prepared, true) {
+                        prepare_for(work);
+                    }
                     job(&server, &mut seat);
+                    weft_scripting::drop_flushed_interpreters(&server.scripting);
+                    server.stats.activities.end(thread_index);
                 }
             })?;
     }
@@ -108,7 +158,7 @@ fn prepare_for(work: Work) {
         log::warning!("long commands run as urgently as short ones: {error}");
     }
     if work == Work::Scripts {
-        return;
+        return memory::use_own_arena();
     }
     if let Err(error) = memory::use_long_command_arena() {
         log::warning!("long commands share the memory of short ones: {error}");

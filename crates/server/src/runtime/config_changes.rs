@@ -3,6 +3,7 @@
 //! Most parameters are read where they matter and need no action. These affect something outside the configuration: the
 //! log, sockets, limits, the kernel.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use crate::notify::messages::update_event_hook;
 use crate::observability::log;
 use crate::observability::log_line::Role;
 use crate::persistence::aof;
+use crate::persistence::aof::{OverdueScript, SwitchError};
 use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
 use crate::state::{CoordinatorCommand, Server, WorkerLink};
@@ -22,6 +24,15 @@ use weft_tls::{TlsState, UnusableTlsConfig};
 /// The time limit for a command to the coordinator, which is never busy for long.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The reason why parameters were not set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigSetError {
+    /// A name or a value was refused, or a value could not be applied.
+    Refused(SetError),
+    /// A value takes effect only while no script runs, and this script is overdue: it may never end.
+    ScriptBusy(OverdueScript),
+}
+
 /// A change of one or more parameters that the configuration contains already.
 struct ParameterChange<'c> {
     server: &'c Arc<Server>,
@@ -29,6 +40,10 @@ struct ParameterChange<'c> {
     parameter: ParameterId,
     /// `true` if the caller may wait for threads, because it is outside the gate.
     is_outside_gate: bool,
+    /// `true` if the values are the old ones, because the change to the new ones has failed.
+    undoes: bool,
+    /// The script that is overdue, if the change fails because of that.
+    overdue_script: &'c Cell<Option<OverdueScript>>,
 }
 
 impl ParameterChange<'_> {
@@ -41,24 +56,35 @@ impl ParameterChange<'_> {
 /// may therefore wait. Returns the parameters whose values have changed.
 ///
 /// # Errors
-/// [`SetError`], with Valkey's text. Nothing is changed then.
+/// [`SetError`], with Valkey's text, or an overdue script. Nothing is changed then.
 pub fn set(
     server: &Arc<Server>,
     pairs: &[(&[u8], &[u8])],
     permissions: SetPermissions,
     is_outside_gate: bool,
-) -> Result<Vec<ParameterId>, SetError> {
+) -> Result<Vec<ParameterId>, ConfigSetError> {
+    let overdue_script = Cell::new(None);
     let mut has_failed = false;
-    server.config.set(pairs, permissions, &mut |changed| {
-        let applied = apply(server, changed, is_outside_gate, has_failed);
+    let set = server.config.set(pairs, permissions, &mut |changed| {
+        let applied = apply(server, changed, is_outside_gate, has_failed, &overdue_script);
         has_failed |= applied.is_err();
         applied
+    });
+    set.map_err(|error| match overdue_script.get() {
+        Some(script) => ConfigSetError::ScriptBusy(script),
+        None => ConfigSetError::Refused(error),
     })
 }
 
 /// Applies the new values of `changed`, which the configuration contains already. With `undoes`, they are the old ones,
-/// and the change to the new ones has failed.
-fn apply(server: &Arc<Server>, changed: &[ParameterId], is_outside_gate: bool, undoes: bool) -> ApplyResult {
+/// and the change to the new ones has failed. Sets `overdue_script` if it fails because of that script.
+fn apply(
+    server: &Arc<Server>,
+    changed: &[ParameterId],
+    is_outside_gate: bool,
+    undoes: bool,
+    overdue_script: &Cell<Option<OverdueScript>>,
+) -> ApplyResult {
     // In the order of the actions, each with the first parameter that it is for.
     let mut actions: BTreeMap<ChangeAction, ParameterId> = BTreeMap::new();
     for parameter in changed {
@@ -75,12 +101,17 @@ fn apply(server: &Arc<Server>, changed: &[ParameterId], is_outside_gate: bool, u
             server,
             parameter,
             is_outside_gate,
+            undoes,
+            overdue_script,
         };
         change.perform(action).inspect_err(|failure| {
-            log::warning!(
-                "Failed applying new configuration. Possibly related to new {} setting. Restoring previous settings.",
-                failure.parameter.parameter().name
-            );
+            if overdue_script.get().is_none() {
+                log::warning!(
+                    "Failed applying new configuration. Possibly related to new {} setting. Restoring previous \
+                     settings.",
+                    failure.parameter.parameter().name
+                );
+            }
         })
     })
 }
@@ -125,6 +156,7 @@ impl ParameterChange<'_> {
             ChangeAction::SetProcessTitle => title::set_process_title(config),
             // A worker that sleeps would not notice that its connections are to move.
             ChangeAction::WakeWorkers => server.workers.iter().for_each(WorkerLink::wake),
+            ChangeAction::LimitWorkers => report_missing_workers(server),
             ChangeAction::SetImportMode => {
                 let is_importing = config.boolean(id::IMPORT_MODE);
                 server
@@ -148,8 +180,14 @@ fn adjust_oom_score(change: &ParameterChange<'_>) -> ApplyResult {
 }
 
 fn switch_append_only_file(change: &ParameterChange<'_>) -> ApplyResult {
-    aof::apply_appendonly(change.server, change.is_outside_gate)
-        .map_err(|aof::AofFailed| change.failure("Unable to turn on AOF. Check server logs."))
+    // The old state must come back, even if that takes until the end of a script. The caller does not wait for it.
+    let can_wait = change.is_outside_gate && !change.undoes;
+    aof::apply_appendonly(change.server, can_wait).map_err(|error| {
+        if let SwitchError::ScriptBusy(script) = error {
+            change.overdue_script.set(Some(script));
+        }
+        change.failure("Unable to turn on AOF. Check server logs.")
+    })
 }
 
 /// Makes the workers recount the memory of their clients, if that memory is limited.
@@ -177,7 +215,10 @@ pub fn apply_role_change(server: &Server) {
         true => Role::Replica,
         false => Role::Primary,
     });
-    server.keyspace.local_expiry.clear();
+    if follows {
+        // Those of an earlier role, if no expiry cycle has run since.
+        server.keyspace.local_expiry.clear();
+    }
     update_local_expiry_hook(server);
     // The failure has been logged; the role changes nevertheless.
     let _ = oom_score::adjust(&server.config, follows);
@@ -208,6 +249,14 @@ fn warn_about_small_limit(server: &Server) {
              ({used}). This will result in key eviction and/or the inability to accept new write commands depending on \
              the maxmemory-policy."
         );
+    }
+}
+
+/// Reports that more workers are wanted than were started. The per-thread tables are made for those at the start.
+fn report_missing_workers(server: &Server) {
+    let (wanted, started) = (server.config.integer(id::IO_THREADS), server.workers.len());
+    if wanted > started as i64 {
+        log::notice!("io-threads {wanted} takes effect at the next start; until then there are {started} I/O threads");
     }
 }
 

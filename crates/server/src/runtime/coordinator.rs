@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use weft_reactor::{Event, Reactor, ShutdownSignal, SignalReceiver, Socket, Token};
 
-use crate::keyspace::{compact, expiry};
+use crate::keyspace::{big_key_scan, compact, expiry};
 use crate::metrics_endpoint::{self, MetricsEndpoint};
 use crate::net::listeners::{AcceptedConnection, Listeners};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::save;
 use crate::replication::ReplicationState;
+use crate::runtime::background;
 use crate::runtime::process::threads;
 use crate::runtime::reclaim;
 use crate::runtime::reclaim::Reclaimer;
@@ -25,6 +26,7 @@ use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::sync::mpsc;
 use weft_os::time::Instant;
+use weft_scripting::ScriptKind;
 
 /// One window of the rates that INFO shows.
 const RATE_WINDOW: Duration = Duration::from_millis(100);
@@ -61,6 +63,8 @@ pub struct Coordinator {
     next_reclaim: Instant,
     /// The next time at which empty tables may be freed.
     next_free_of_tables: Instant,
+    /// How often scripts and libraries were flushed when interpreters were dropped last.
+    last_flushes: [u64; 2],
     /// The time at which the certificate files were checked last.
     last_reload: Instant,
     /// `true` if a signal has requested shutdown.
@@ -97,6 +101,7 @@ impl Coordinator {
             reclaimer: Reclaimer::new(),
             next_reclaim: Instant::now(),
             next_free_of_tables: Instant::now(),
+            last_flushes: [0; 2],
             last_reload: Instant::now(),
             has_shutdown_signal: false,
         }
@@ -146,12 +151,14 @@ impl Coordinator {
             self.next_cron = now + self.cron_period();
             self.cron();
             self.log_report(now);
-            let metrics = &self.server.stats.metrics;
-            metrics.add(
-                metrics.coordinator_row,
-                Counter::CronNs,
-                now.elapsed().as_nanos() as u64,
-            );
+            let (metrics, elapsed) = (&self.server.stats.metrics, now.elapsed());
+            for (counter, delta) in [
+                (Counter::Turns, 1),
+                (Counter::CronNs, elapsed.as_nanos() as u64),
+                (Counter::BusyNs, elapsed.as_nanos() as u64),
+            ] {
+                metrics.add(metrics.coordinator_row, counter, delta);
+            }
         }
         if !self.tuner.is_active(&self.server) {
             return self.next_cron;
@@ -283,6 +290,7 @@ impl Coordinator {
         self.sample_rates();
         self.reclaim_memory();
         self.reload_certificates_if_due();
+        self.drop_flushed_interpreters();
         let server = &self.server;
         server.keyspace.pinned.end_expired_reservations(&server.keyspace.slots);
         server.keyspace.pinned.run_long_waiting();
@@ -290,13 +298,18 @@ impl Coordinator {
             // What is there belongs to the loading thread, and is not what should be saved.
             return;
         }
+        self.scan_big_keys();
         if !server.must_keep_data_files() {
             save::start_due_save(server);
             crate::persistence::aof::start_due_rewrite(server);
         }
         let now_ms = unix_ms();
-        let may_expire =
-            server.background.active_expire.load(Ordering::Relaxed) && !server.clients.pause.are_writes_paused(now_ms);
+        let is_active = server.background.active_expire.load(Ordering::Relaxed);
+        if is_active {
+            let is_primary = || !server.replication.is_replica();
+            server.keyspace.local_expiry.clear_if(is_primary);
+        }
+        let may_expire = is_active && !server.clients.pause.are_writes_paused(now_ms);
         let imports = server.replication.state_bits().contains(ReplicationState::IMPORT_MODE);
         let some_are_due = || match server.replication.is_replica() {
             true => server.keyspace.local_expiry.is_due(now_ms),
@@ -347,10 +360,23 @@ impl Coordinator {
             self.last_command_count,
             metrics.sum(Counter::NetInputBytes),
             metrics.sum(Counter::NetOutputBytes),
-            metrics.sum(Counter::Batches),
+            metrics.sum(Counter::Turns),
             metrics.sum(Counter::BusyNs),
         ];
         self.server.stats.history.rates.sample(now, totals);
+    }
+
+    /// Makes all threads that run scripts drop their interpreters from before a flush, if there was one.
+    fn drop_flushed_interpreters(&mut self) {
+        let server = &self.server;
+        let flushes = [ScriptKind::Eval, ScriptKind::Function].map(|kind| server.scripting.flushes(kind));
+        if flushes != self.last_flushes {
+            self.last_flushes = flushes;
+            for worker in &server.workers {
+                worker.send(Message::ScriptsFlushed);
+            }
+            background::drop_flushed_interpreters(server);
+        }
     }
 
     /// Checks periodically if the certificate files have changed.
@@ -378,6 +404,24 @@ impl Coordinator {
             // The threads end only at shutdown.
             let _ = self.server.background.long_commands.send(job);
         }
+    }
+
+    /// Performs the next step of a scan for big keys on a background thread, if there is a scan.
+    fn scan_big_keys(&self) {
+        let server = &self.server;
+        if !server.stats.big_keys.take_step_turn() {
+            return;
+        }
+        let round = self.cron_period();
+        let job: BackgroundJob = Box::new(move |server, seat| {
+            let big_keys = &server.stats.big_keys;
+            if let Some(mut step) = big_keys.begin_step(round) {
+                big_key_scan::run_step(seat, &server.keyspace.counts, &mut step);
+                big_keys.end_step(step, unix_ms());
+            }
+        });
+        // The threads end only at shutdown.
+        let _ = server.background.long_commands.send(job);
     }
 
     fn reclaim_memory(&mut self) {

@@ -7,4 +7,5 @@ pub mod process;
 pub mod reclaim;
 pub mod shutdown;
 pub mod tuning;
+pub mod watchdog;
 pub mod worker;

@@ -124,6 +124,8 @@ pub struct JobProgress {
     has_ended: AtomicBool,
     /// The bytes that the target has not accepted yet.
     pub unsent_bytes: AtomicU64,
+    /// The bytes that this node has received from the source and not executed yet.
+    pub unexecuted_bytes: AtomicU64,
     /// The bytes of before-images that the snapshot took.
     pub before_image_bytes: AtomicU64,
 }
@@ -163,8 +165,10 @@ pub struct MigrationJob {
     pub created_s: u64,
     /// The time of its last change of state.
     pub updated_s: u64,
-    /// The time of the last message of the other node.
+    /// The time of the other node's last SYNCSLOTS ACK.
     pub acknowledged_s: u64,
+    /// For an import, the time at which the source was heard last.
+    pub heard_s: u64,
     /// The reason of its end.
     pub message: Option<String>,
     /// The state that follows the deletion of its keys.
@@ -211,9 +215,19 @@ impl MigrationJob {
             created_s: now_s,
             updated_s: now_s,
             acknowledged_s: now_s,
+            heard_s: now_s,
             message: None,
             state_after_cleanup: JobState::Failed,
             progress: Arc::default(),
+        }
+    }
+
+    /// Returns the time at which the other node counts as heard last, in seconds since the Unix epoch. As in Valkey, an
+    /// export relies on the acknowledgements of its target.
+    pub fn last_heard_s(&self) -> u64 {
+        match self.kind {
+            JobKind::Import => self.heard_s,
+            JobKind::Export => self.acknowledged_s,
         }
     }
 
@@ -274,7 +288,7 @@ impl MigrationJob {
         }
         self.set_state(state);
         self.progress.unsent_bytes.store(0, Ordering::Relaxed);
-        let text = self.message.as_deref().unwrap_or_default();
+        let text = self.message.as_deref().unwrap_or("none");
         let (description, state_text) = (&self.description, state.as_str());
         match state {
             JobState::Failed => {

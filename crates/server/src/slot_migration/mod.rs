@@ -30,12 +30,12 @@ use std::sync::Arc;
 
 use weft_base::SlotIndex;
 use weft_cluster::slot_set::SlotSet;
-use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 
 use crate::persistence::rdb_file::UnfinishedImport;
 use feed::ExportFeed;
-use job::{JobKind, JobName, JobState, MigrationJob};
+use job::{JobKind, JobName, JobProgress, JobState, MigrationJob};
 
 /// The slot migrations of this node.
 #[derive(Default)]
@@ -97,12 +97,24 @@ impl SlotMigrations {
 
     /// Returns the bytes that exports have not sent yet.
     pub fn unsent_bytes(&self) -> u64 {
-        if !self.has_exports() {
-            return 0;
+        match self.has_exports() {
+            true => self.sum_of_jobs(|progress| &progress.unsent_bytes),
+            false => 0,
         }
+    }
+
+    /// Returns the bytes that imports have received and not executed yet.
+    pub fn unexecuted_bytes(&self) -> u64 {
+        match self.has_imports() {
+            true => self.sum_of_jobs(|progress| &progress.unexecuted_bytes),
+            false => 0,
+        }
+    }
+
+    fn sum_of_jobs(&self, bytes: impl Fn(&JobProgress) -> &AtomicU64) -> u64 {
         let jobs = self.lock();
-        let unsent = |job: &MigrationJob| job.progress.unsent_bytes.load(Ordering::Relaxed);
-        jobs.iter().filter(|job| job.state.is_in_progress()).map(unsent).sum()
+        let of_job = |job: &MigrationJob| bytes(&job.progress).load(Ordering::Relaxed);
+        jobs.iter().filter(|job| job.state.is_in_progress()).map(of_job).sum()
     }
 
     /// Ends all jobs of a kind that are in progress, except for imports that another node performs and that this node

@@ -14,6 +14,8 @@ pub struct BackgroundWork {
     pub run: BackgroundRun,
     /// `true` if the work waits for another server. It has threads of its own, so that no other work waits with it.
     pub waits_for_server: bool,
+    /// `true` if CLIENT KILL waits for the end of this part of the work once it has begun, because it may take effect.
+    pub delays_kill: bool,
     /// Checks the client's permission again when the work begins. `None` in a transaction, whose EXEC has checked it,
     /// and for work that completes an effect.
     pub permission: Option<PermissionCheck>,
@@ -29,7 +31,7 @@ impl BackgroundWork {
         loop {
             match run(server, seat) {
                 BackgroundStep::Reply { bytes, .. } => return bytes,
-                BackgroundStep::Continue(rest) => run = rest,
+                BackgroundStep::Continue(rest) | BackgroundStep::TakeEffect(rest) => run = rest,
                 BackgroundStep::AwaitResumption(_, rest) => {
                     run = rest;
                     weft_os::thread::sleep(PAUSE_POLL_INTERVAL);
@@ -59,6 +61,9 @@ pub enum BackgroundStep {
     /// A part of the work is done. The rest comes after the other work in the queue, so that work which takes long does
     /// not keep a thread to itself. It is not done if the client is killed by then, unless it completes an effect.
     Continue(BackgroundRun),
+    /// What the work has done so far has no effect. The rest takes effect, and is done at once, unless the client is
+    /// killed by then.
+    TakeEffect(BackgroundRun),
     /// A pause holds the work back. It continues once [`super::Pause::resumptions`] is not this number any more.
     AwaitResumption(u64, BackgroundRun),
 }
@@ -73,12 +78,12 @@ impl BackgroundStep {
     }
 }
 
-/// Checks if the user of a client may still run its command, for a thread with this index.
+/// Checks if a client may still run its command, for a thread with this index. Most commands depend only on the user.
 pub type PermissionCheck = Box<dyn FnMut(&Arc<Server>, ThreadIndex) -> Result<(), PermissionLoss> + Send>;
 
-/// The reason for which queued work is not begun.
+/// The reason for which a command that has waited does not begin.
 pub enum PermissionLoss {
-    /// The user may not run the command any more; this is the reply.
+    /// The user may not run the command any more, or the server refuses it now; this is the reply.
     Denied(Vec<u8>),
     /// The client was killed, or its user was deleted: it is about to be closed.
     ClientEnds,

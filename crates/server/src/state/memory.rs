@@ -10,18 +10,22 @@ impl Server {
     /// data that the append-only file has not received yet, before-images of a snapshot, and writes that the targets of
     /// slot migrations have not accepted yet. Evicting keys because of them would add to them.
     pub fn uncounted_memory(&self) -> u64 {
-        let backlog = self.replication.replicas.backlog_bytes();
-        let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
-        let for_replicas = beyond + self.replication.replicas.in_flight_bytes.load(Ordering::Relaxed);
+        let backlog_size = self.config.unsigned(id::REPL_BACKLOG_SIZE);
+        let for_replicas = self.replication.replicas.excess_stream_bytes(backlog_size);
         let for_snapshot = self.keyspace.before_images.held_bytes();
         let for_log =
-            self.propagation.unread_bytes() as u64 + self.persistence.aof.buffered_bytes.load(Ordering::Relaxed);
+            self.propagation.unread_memory() as u64 + self.persistence.aof.buffered_bytes.load(Ordering::Relaxed);
         for_replicas + for_snapshot + for_log + self.slot_migrations.unsent_bytes()
     }
 
     /// Returns the used memory in bytes, as far as it counts for eviction.
+    ///
+    /// Other threads change both numbers. What does not count grows before the used memory does, and shrinks after it.
+    /// So the larger value, of those before and after the used memory was read, contains all of it that is used.
     pub fn counted_memory(&self) -> u64 {
-        self.memory.used_bytes().saturating_sub(self.uncounted_memory())
+        let before = self.uncounted_memory();
+        let used = self.memory.used_bytes();
+        used.saturating_sub(before.max(self.uncounted_memory()))
     }
 
     /// Returns the approximate size of `keys` keys that have just been removed from the keyspace, in bytes.

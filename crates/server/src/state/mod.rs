@@ -175,6 +175,8 @@ pub enum Message {
         /// The client that has changed them: it gets its reply before its connection is closed.
         changed_by: Option<ClientId>,
     },
+    /// All scripts or all libraries were flushed: drop the interpreters from before.
+    ScriptsFlushed,
     /// This server has begun to follow a primary: clients that wait for keys are no longer served.
     Demoted,
     /// The shutdown was aborted: reply to the clients that requested it.
@@ -391,11 +393,12 @@ pub enum NextStep {
     /// The steps of a transaction, in order. Each reply follows the output before it, and the output of the pair
     /// follows the reply.
     TransactionParts(Box<(Output, VecDeque<(NextStep, Output)>)>),
-    /// The connection is that of a replica: it moves to the thread that serves them, once its replies are sent.
-    Sync(Box<SyncRequest>),
-    /// The connection leaves its worker for good once its replies are sent: this closure takes it. It is dropped if the
-    /// connection is closed before.
-    TakeConnection(Box<Box<dyn FnOnce(Box<Connection>) + Send>>),
+    /// The connection is that of a replica: it moves to the thread that serves them, once its replies are sent. The
+    /// check is made right before that.
+    Sync(Box<(SyncRequest, PermissionCheck)>),
+    /// The connection leaves its worker for good once its replies are sent: this closure takes it. The check is made
+    /// right before that. Both are dropped if the connection is closed, or the command refused, before.
+    TakeConnection(Box<(PermissionCheck, ConnectionReceiver)>),
     /// Park the connection until its writes are acknowledged, or until this time (milliseconds since the Unix epoch).
     AwaitReplicas(Box<(u64, RequiredAcks)>),
     /// Park the connection and withhold its reply until these waiters have been served.
@@ -506,12 +509,18 @@ pub enum ReplayOutcome {
     InvalidCommand(String),
 }
 
+/// Takes a connection that leaves its worker for good.
+pub type ConnectionReceiver = Box<dyn FnOnce(Box<Connection>) + Send>;
+
 /// The synchronization that a replica requests.
 pub struct SyncRequest {
     /// The position from which the replica wants to resume; `None` for a full synchronisation.
     pub resume: Option<ResumePosition>,
     /// `true` if the replica sent PSYNC and so expects the offset at which the stream continues.
     pub is_psync: bool,
+    /// The value of [`Replicas::disconnection_count`](crate::replication::Replicas::disconnection_count) when the
+    /// replica was accepted. A disconnection that begins later includes this replica.
+    pub disconnection_count: u64,
 }
 
 /// A command for the thread that serves replicas.
@@ -601,6 +610,12 @@ impl Server {
     /// writes back. The result holds until the thread passes the gate again.
     pub fn may_delete_expired(&self, now_ms: u64) -> bool {
         !self.replication.state_bits().expiry_is_remote() && !self.clients.pause.are_writes_paused(now_ms)
+    }
+
+    /// Returns the number of workers that may be active: `io-threads`, or all if fewer were started.
+    pub fn usable_workers(&self) -> usize {
+        let wanted = self.config.integer(weft_config::id::IO_THREADS).max(1) as usize;
+        wanted.min(self.workers.len())
     }
 
     /// Returns the link to a worker.

@@ -8,6 +8,8 @@ use super::{
 };
 use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
+use crate::observability::activity::ThreadActivities;
+use crate::observability::hot_keys::HotKeys;
 use crate::observability::metrics::Metrics;
 use crate::observability::slot_stats::SlotStats;
 use crate::observability::used_memory::UsedMemory;
@@ -84,6 +86,10 @@ impl Server {
                 slots: SlotStats::new(seats, SLOTS),
                 errors: Default::default(),
                 history: Default::default(),
+                activities: ThreadActivities::new(seats),
+                hot_keys: HotKeys::new(seats),
+                big_keys: Default::default(),
+                stalls: Default::default(),
             },
             lifecycle: Lifecycle::new(parts.run_id, parts.started, parts.started_unix_s, active_workers),
         }

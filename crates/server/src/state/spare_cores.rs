@@ -58,7 +58,7 @@ impl SpareCores {
         let active = server.lifecycle.active_workers.load(Ordering::Relaxed);
         let busy = self.busy_ns.iter().zip(&busy_before_ns).take(active);
         let busy_ms: f64 = busy.map(|(now, before)| now.saturating_sub(*before) as f64 / 1e6).sum();
-        let needs_worker = active < server.workers.len() && busy_ms >= BUSY_SHARE * elapsed_ms * active as f64;
+        let needs_worker = active < server.usable_workers() && busy_ms >= BUSY_SHARE * elapsed_ms * active as f64;
         // In a container, cores may be idle that this process may not use: its quota is used up.
         let allowed_ms = cores() as f64 * elapsed_ms - (self.used_ms - used_before_ms);
         let idle_ms = (idle_ms.saturating_sub(before_ms) as f64).min(allowed_ms.max(0.0));

@@ -19,9 +19,13 @@ use crate::notify::monitor::Monitors;
 use crate::notify::pubsub::PubSubRegistry;
 use crate::notify::tracking::TrackingTable;
 use crate::observability::ObservedHistory;
+use crate::observability::activity::ThreadActivities;
+use crate::observability::big_keys::BigKeys;
 use crate::observability::errors::ErrorCounts;
+use crate::observability::hot_keys::HotKeys;
 use crate::observability::metrics::Metrics;
 use crate::observability::slot_stats::SlotStats;
+use crate::observability::stalls::StallCounts;
 use crate::persistence::aof_files::{self, AofFiles};
 use crate::persistence::rdb_file::SaveStatus;
 use crate::persistence::snapshot_state::SnapshotState;
@@ -345,6 +349,14 @@ pub struct Stats {
     pub errors: ErrorCounts,
     /// The command log, latency events and rates.
     pub history: ObservedHistory,
+    /// The command that each thread runs at the moment.
+    pub activities: ThreadActivities,
+    /// The most used keys.
+    pub hot_keys: HotKeys,
+    /// The keys that take the most memory.
+    pub big_keys: BigKeys,
+    /// The counts of what has taken too long.
+    pub stalls: StallCounts,
 }
 
 /// The process: its identity, start, active workers and shutdown.

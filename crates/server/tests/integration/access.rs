@@ -428,3 +428,61 @@ fn requests_are_short_only_while_the_client_must_authenticate() {
         );
     }
 }
+
+/// Changes a user and saves all users, again and again. From each save to the next change, the user stays the same: it
+/// is as it was saved, with the change unless a load has come between the two.
+fn change_and_save(server: &Server, name: &str) {
+    let mut client = Client::connect(server.port);
+    let mut saved = client.call(&["ACL", "GETUSER", name]);
+    let start = Instant::now();
+    for number in 0.. {
+        let pattern = format!("~{name}{number}");
+        assert_eq!(client.call(&["ACL", "SETUSER", name, "resetkeys", &pattern]), "OK");
+        assert_eq!(client.call(&["ACL", "SAVE"]), "OK");
+        let now = client.call(&["ACL", "GETUSER", name]);
+        let is_changed = now.contains(&format!("keys {pattern} "));
+        assert!(is_changed || now == saved, "{pattern}: {now}, saved before: {saved}");
+        saved = now;
+        if start.elapsed() >= Duration::from_secs(1) {
+            break;
+        }
+        // Other clients load meanwhile, and one saves.
+        thread::sleep(Duration::from_millis(2));
+        assert_eq!(client.call(&["ACL", "GETUSER", name]), saved, "{pattern}");
+    }
+}
+
+#[test]
+fn users_that_are_saved_beside_loads_stay_as_they_were_saved() {
+    let directory = TestDirectory::new();
+    let file = directory.write("users.acl", "user default on nopass ~* &* +@all\n");
+    let server = &Server::start(&["--aclfile", &file]);
+    let stop = &AtomicBool::new(false);
+    let load_repeatedly = || {
+        let mut client = Client::connect(server.port);
+        let mut count = 0;
+        while !stop.load(Ordering::Relaxed) {
+            assert_eq!(client.call(&["ACL", "LOAD"]), "OK");
+            count += 1;
+        }
+        count
+    };
+    thread::scope(|scope| {
+        let others = [(), ()].map(|()| scope.spawn(load_repeatedly));
+        let writers = ["a", "b"].map(|name| scope.spawn(move || change_and_save(server, name)));
+        let results = writers.map(std::thread::ScopedJoinHandle::join);
+        // Before a failure is passed on: the other threads would run for ever.
+        stop.store(true, Ordering::Relaxed);
+        assert!(results.into_iter().all(|result| result.is_ok()));
+        for other in others {
+            assert!(other.join().expect("ends") > 0);
+        }
+    });
+    let listed = Client::connect(server.port).call(&["ACL", "LIST"]);
+    let lines: Vec<String> = directory.read("users.acl").lines().map(str::to_owned).collect();
+    assert_eq!(
+        listed,
+        format!("({})", lines.join(" ")),
+        "the file has the users of the memory"
+    );
+}

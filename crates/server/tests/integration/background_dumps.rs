@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
 use crate::harness::client::Client;
 use crate::harness::server::{PATIENCE, Server};
-use crate::harness::wait_until;
+use crate::harness::{endless_library_dump, wait_until};
 
 /// The number of keys that no client changes, so that a walk over the slots takes time.
 const FILLERS: usize = 20_000;
@@ -571,6 +573,10 @@ fn the_end_of_the_process_ends_a_dump() {
             "1",
             "the dump has not ended before"
         );
+        if how[1] == "SAVE" {
+            // The final dump is not slow. The other one is still within the delay of its first key.
+            client.call(&["CONFIG", "SET", "rdb-key-save-delay", "-1000000"]);
+        }
         client.send(how);
         let expected: &[&str] = if how[1] == "SAVE" { &["dump.rdb"] } else { &[] };
         let start = Instant::now();
@@ -579,4 +585,84 @@ fn the_end_of_the_process_ends_a_dump() {
             thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+#[test]
+fn a_second_interrupt_leaves_no_unfinished_dump() {
+    let mut server = Server::start(&["--save", "3600 1", "--enable-debug-command", "yes"]);
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["DEBUG", "POPULATE", "100"]), "OK");
+    assert_eq!(client.call(&["CONFIG", "SET", "rdb-key-save-delay", "10000000"]), "OK");
+    let unfinished = [format!("temp-{}.rdb", client.info("process_id"))];
+    let directory = client.directory();
+    server.signal(Signal::SIGINT);
+    wait_until("the final dump has begun", || files_in(&directory) == unfinished);
+    server.signal(Signal::SIGINT);
+    assert_eq!(server.wait_for_exit(), Some(1));
+    assert_eq!(files_in(&directory), Vec::<String>::new());
+}
+
+#[test]
+fn a_full_disk_concerns_only_the_dumps_of_a_directory_on_it() {
+    let mut server = Server::start(&["--enable-debug-command", "yes", "--enable-protected-configs", "yes"]);
+    let mut client = Client::connect(server.port);
+    let (full, free) = (server.directory.clone(), server.directory.join("free"));
+    std::fs::create_dir(&free).expect("creates");
+    let temporary = full.join(format!("temp-{}.rdb", client.info("process_id")));
+    // The next dump in that directory goes to a device that is always full.
+    let fill = || std::os::unix::fs::symlink("/dev/full", &temporary).expect("makes a link");
+    let change = |client: &mut Client, directory: &Path| {
+        let directory = directory.to_string_lossy();
+        assert_eq!(client.call(&["CONFIG", "SET", "dir", &directory]), "OK");
+    };
+    assert_eq!(client.call(&["SET", "key", "old"]), "OK");
+    assert_eq!(client.call(&["SAVE"]), "OK");
+    let old = std::fs::read(full.join("dump.rdb")).expect("is there");
+    for value in ["first", "second"] {
+        assert_eq!(client.call(&["SET", "key", value]), "OK");
+        fill();
+        change(&mut client, &free);
+        assert_eq!(client.call(&["SAVE"]), "OK");
+        assert_eq!(files_in(&free), ["dump.rdb"]);
+        assert_eq!(client.call(&["SET", "key", "lost"]), "OK");
+        assert_eq!(client.call(&["DEBUG", "RELOAD", "NOSAVE"]), "OK");
+        assert_eq!(client.call(&["GET", "key"]), value);
+        change(&mut client, &full);
+        assert_eq!(client.call(&["SAVE"]), "ERR");
+        assert_eq!(
+            files_in(&full),
+            ["dump.rdb", "free"],
+            "nothing is left of the failed dump"
+        );
+        assert!(std::fs::read(full.join("dump.rdb")).expect("is there") == old);
+    }
+    // The process goes on if its last dump fails.
+    fill();
+    let failed = "ERR Errors trying to SHUTDOWN. Check logs.";
+    assert_eq!(client.call(&["SHUTDOWN", "SAVE"]), failed);
+    assert_eq!(client.call(&["SET", "key", "third"]), "OK");
+    let before = std::fs::read(free.join("dump.rdb")).expect("is there");
+    change(&mut client, &free);
+    client.send(&["SHUTDOWN", "SAVE"]);
+    assert_eq!(server.wait_for_exit(), Some(0));
+    assert!(std::fs::read(full.join("dump.rdb")).expect("is there") == old);
+    assert!(std::fs::read(free.join("dump.rdb")).expect("is there") != before);
+}
+
+/// An earlier process has loaded the library, so its code has no time limit here.
+#[test]
+fn the_end_of_the_process_stops_a_load_whose_library_never_ends() {
+    const BACKGROUND_THREADS: &str = "weft-bg";
+    let mut server = Server::start(&["--enable-debug-command", "yes"]);
+    let mut client = Client::connect(server.port);
+    let dump = server.directory.join("dump.rdb");
+    std::fs::write(&dump, endless_library_dump()).expect("writes");
+    let before = server.thread_ticks(BACKGROUND_THREADS);
+    client.send(&["DEBUG", "RELOAD", "NOSAVE"]);
+    wait_until("the code runs", || {
+        server.thread_ticks(BACKGROUND_THREADS) >= before + 3
+    });
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait_for_exit(), Some(0));
+    assert!(std::fs::read(&dump).expect("is there") == endless_library_dump());
 }

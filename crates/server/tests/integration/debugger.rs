@@ -416,6 +416,32 @@ fn a_synchronous_session_whose_client_is_killed_does_not_begin() {
 }
 
 #[test]
+fn sessions_do_not_wait_for_an_overdue_script() {
+    let server = Server::start(&["--busy-reply-threshold", "20", "--busy-reply-scope", "affected"]);
+    let mut admin = Client::connect(server.port);
+    assert_eq!(admin.call(&["SET", "key", "1"]), "OK");
+    let mut script = Client::connect(server.port);
+    server.run_script(&mut script, &["EVAL", "while true do end", "1", "key"]);
+    call_until(&mut admin, &["GET", "key"], |answer| answer.starts_with("BUSY "));
+    let mut session = Client::connect(server.port);
+    assert_eq!(session.call(&["SCRIPT", "DEBUG", "SYNC"]), "OK");
+    let refused = session.call(&["EVAL", "return 1", "0"]);
+    assert!(refused.starts_with("BUSY "), "{refused}");
+    let body = "local r = redis.pcall('get', 'key')\nreturn r";
+    begin_session(&mut session, "YES", &["EVAL", body, "0"]);
+    for words in [&["step"][..], &["v", "keys", "*"]] {
+        let said = session.call(words);
+        assert!(said.contains("BUSY "), "{words:?}: {said}");
+    }
+    assert_eq!(admin.call(&["SCRIPT", "KILL"]), "OK");
+    script.answer();
+    let said = session.call(&["v", "get", "key"]);
+    assert!(said.starts_with("(<command> get key <reply> \"1\""), "{said}");
+    let reply = finish(&mut session);
+    assert!(reply.starts_with("BUSY "), "{reply}");
+}
+
+#[test]
 fn in_a_cluster_a_session_knows_its_own_slots() {
     let server = Server::start_node(&["--cluster-require-full-coverage", "no"]);
     let mut other = Client::connect(server.port);

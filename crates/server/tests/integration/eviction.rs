@@ -4,6 +4,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use nix::sys::signal::Signal;
+
 use crate::harness::client::Client;
 use crate::harness::server::{PATIENCE, Server};
 use crate::harness::wait_until;
@@ -503,5 +505,51 @@ fn empty_tables_of_databases_above_the_first_are_freed() {
         }
         assert_eq!(client.call(&["DBSIZE"]), "0");
         freed("DEL", &mut client);
+    }
+}
+
+/// The stream that a stopped replica has not read is kept for it, and evicting keys would only lengthen it.
+#[test]
+fn what_a_replica_has_not_read_evicts_no_keys() {
+    let server = Server::start(&["--repl-diskless-sync-delay", "0", "--repl-backlog-size", "1mb"]);
+    let mut client = Client::connect(server.port);
+    let small = "v".repeat(1000);
+    for number in 0..100 {
+        assert_eq!(client.call(&["SET", &format!("key:{number}"), &small]), "OK");
+    }
+    let of = format!("127.0.0.1 {}", server.port);
+    let replica = Server::start(&["--replicaof", &of]);
+    let mut reader = Client::connect(replica.port);
+    reader.wait_for_info("master_link_status", "up");
+    wait_until("the replica has the keys", || reader.call(&["DBSIZE"]) == "100");
+    replica.signal(Signal::SIGSTOP);
+    limit(&mut client, 12 << 20, "allkeys-lru");
+    let large = "v".repeat(1 << 20);
+    for _ in 0..40 {
+        assert_eq!(client.call(&["SET", "large", &large]), "OK");
+    }
+    let uncounted = figure(&mut client, "memory", "mem_not_counted_for_evict");
+    assert!(uncounted > 20 << 20, "{uncounted} bytes");
+    assert_eq!(figure(&mut client, "stats", "evicted_keys"), 0);
+    assert_eq!(client.call(&["DBSIZE"]), "101");
+    replica.signal(Signal::SIGCONT);
+    wait_until("the replica has everything", || reader.call(&["DBSIZE"]) == "101");
+}
+
+/// The writes after a flush have the memory of what it has freed.
+#[test]
+fn no_keys_are_evicted_for_what_a_flush_has_freed() {
+    const KEYS: usize = 50;
+    let server = Server::start(&[]);
+    let mut client = Client::connect(server.port);
+    limit(&mut client, 8 << 20, "allkeys-lru");
+    let value = "v".repeat(100_000);
+    for round in 0..12 {
+        for number in 0..KEYS {
+            assert_eq!(client.call(&["SET", &format!("key:{number}"), &value]), "OK");
+        }
+        assert_eq!(figure(&mut client, "stats", "evicted_keys"), 0, "in round {round}");
+        let flush = ["FLUSHDB", "FLUSHALL"][round % 2];
+        assert_eq!(client.call(&[flush, "SYNC"]), "OK");
     }
 }

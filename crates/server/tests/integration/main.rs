@@ -11,6 +11,7 @@ mod collections;
 mod debugger;
 mod dumps;
 mod eviction;
+mod features;
 mod loading;
 mod long_commands;
 mod memory;

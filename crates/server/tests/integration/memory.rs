@@ -2,6 +2,7 @@
 
 use crate::harness::client::Client;
 use crate::harness::server::Server;
+use crate::harness::wait_until;
 
 /// Runs `story` with two and eight active workers.
 fn with_workers(story: impl Fn(&mut Client, &Server)) {
@@ -124,5 +125,85 @@ fn scripts_and_libraries_are_counted_until_they_are_flushed() {
         assert_eq!(client.call(&["SCRIPT", "FLUSH", "SYNC"]), "OK");
         check_sums(client);
         assert_eq!(figures(client, names), before);
+    });
+}
+
+/// Threads that run no more scripts free their interpreters, too.
+#[test]
+fn a_flush_frees_the_interpreters_of_all_threads() {
+    const CLIENTS: usize = 16;
+    with_workers(|admin, server| {
+        let code = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
+        assert_eq!(admin.call(&["FUNCTION", "LOAD", code]), "lib");
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(server.port)).collect();
+        for client in &mut clients {
+            assert_eq!(client.call(&["EVAL", "return 1", "0"]), "1");
+            assert_eq!(client.call(&["EVAL", "for _ = 1, 10 do end return 2", "0"]), "2");
+            assert_eq!(client.call(&["FCALL", "f", "0"]), "1");
+        }
+        let [used, in_use] = figures(admin, ["used_memory", "used_memory_vm_total"]);
+        assert_eq!(admin.call(&["SCRIPT", "FLUSH"]), "OK");
+        assert_eq!(admin.call(&["FUNCTION", "FLUSH"]), "OK");
+        let names = ["used_memory_vm_eval", "used_memory_vm_functions"];
+        assert_eq!(figures(admin, names), [0, 0]);
+        wait_until("most interpreters are freed", || {
+            figures(admin, ["used_memory"])[0] + in_use * 3 / 4 <= used
+        });
+        assert_eq!(clients[0].call(&["EVAL", "return 3", "0"]), "3");
+    });
+}
+
+/// What a script leaves on the stack of its interpreter is removed, and freed.
+#[test]
+fn scripts_leave_nothing_in_their_interpreter() {
+    const BATCH: u64 = 1000;
+    with_workers(|client, _| {
+        let run = |client: &mut Client, batches: u64| {
+            for _ in 0..batches {
+                let mut reply = String::new();
+                (0..BATCH).for_each(|_| client.send(&["EVAL", "return redis.call('INCR', KEYS[1])", "1", "key"]));
+                (0..BATCH).for_each(|_| reply = client.answer());
+                assert!(reply.parse::<u64>().is_ok(), "{reply}");
+            }
+            let [bytes] = figures(client, ["used_memory_lua"]);
+            bytes
+        };
+        let before = run(client, 1);
+        // More runs than the stack of an interpreter has places. Garbage is freed now and then.
+        let after = run(client, 9);
+        assert!(after < before + 500_000, "{before} bytes have become {after}");
+        assert_eq!(client.call(&["GET", "key"]), (10 * BATCH).to_string());
+    });
+}
+
+#[test]
+fn tracked_prefixes_are_memory_of_their_client() {
+    const PREFIXES: u64 = 2000;
+    with_workers(|admin, server| {
+        let mut client = Client::connect(server.port);
+        let id = client.call(&["CLIENT", "ID"]);
+        let mut total = |client: &mut Client| {
+            // The memory is counted after each request.
+            assert_eq!(client.call(&["ECHO", "x"]), "x");
+            let line = admin.call(&["CLIENT", "LIST", "ID", &id]);
+            let total = line.split(" tot-mem=").nth(1).and_then(|rest| rest.split(' ').next());
+            total.and_then(|bytes| bytes.parse::<u64>().ok()).expect("a number")
+        };
+        let before = total(&mut client);
+        let names: Vec<String> = (0..PREFIXES).map(|number| format!("prefix-{number:05}")).collect();
+        let mut request = vec!["CLIENT", "TRACKING", "on", "BCAST"];
+        request.extend(names.iter().flat_map(|name| ["PREFIX", name.as_str()]));
+        assert_eq!(client.call(&request), "OK");
+        let tracking = total(&mut client);
+        assert!(
+            (PREFIXES * 24..PREFIXES * 29).contains(&(tracking - before)),
+            "{before} bytes have become {tracking}"
+        );
+        assert_eq!(client.call(&["CLIENT", "TRACKING", "off"]), "OK");
+        let after = total(&mut client);
+        assert!(
+            (PREFIXES * 24..PREFIXES * 29).contains(&(tracking - after)),
+            "{tracking} bytes have become {after}"
+        );
     });
 }

@@ -516,6 +516,57 @@ fn a_function_can_call_with_as_many_arguments_as_a_script() {
     assert_eq!(client.call(&["LINDEX", "list", "-1"]), "7970");
 }
 
+/// The reply to a last call may be written as it is. The value that a script returns otherwise has the same reply.
+#[test]
+fn a_script_has_the_same_reply_however_it_returns_the_reply_to_a_command() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(&server);
+    client.call(&["SET", "text", "a b"]);
+    client.call(&["SET", "large", "9007199254740993"]);
+    client.call(&["SET", "small", "-12"]);
+    client.call(&["RPUSH", "list", "x", "y"]);
+    let calls = [
+        ("'get', 'text'", "a b"),
+        ("'incrby', 'small', '0'", ":-12"),
+        ("'incrby', 'large', '0'", ":9007199254740992"),
+        ("'set', 'other', ''", "+OK"),
+        ("'get', 'other'", ""),
+        ("'type', 'list'", "+list"),
+        ("'lrange', 'list', 0, -1", "x y"),
+        ("'exists', 'none'", ":0"),
+    ];
+    for protocol in ["2", "3"] {
+        client.call(&["HELLO", protocol]);
+        let mut answer = client.call(&["ECHO", "end of the properties"]);
+        while answer != "end of the properties" {
+            answer = client.answer();
+        }
+        for (call, expected) in calls {
+            for form in [
+                "return redis.call(CALL)",
+                "return redis.pcall(CALL)",
+                "local reply = redis.call(CALL) return reply",
+                "redis.call(CALL) return redis.call(CALL)",
+                "redis.setresp(3) return redis.call(CALL)",
+                "local function last() return redis.call(CALL) end return last()",
+            ] {
+                let script = form.replace("CALL", call);
+                assert_eq!(client.call(&["EVAL", &script, "0"]), expected, "{script}");
+            }
+        }
+        let missing = [
+            "return redis.call('get', 'none')",
+            "local value = redis.call('get', 'none') return value",
+        ];
+        let replies = missing.map(|script| client.call(&["EVAL", script, "0"]));
+        assert_eq!(replies[0], replies[1]);
+        let refused = client.call(&["EVAL", "return redis.call('get', 'list')", "0"]);
+        assert!(refused.starts_with("-WRONGTYPE"), "{refused}");
+    }
+    let statistics = Client::connect(&server).call(&["INFO", "commandstats"]);
+    assert!(statistics.contains("cmdstat_exists:calls=14,"), "{statistics}");
+}
+
 /// The values that a script can reach in an interpreter, which it shares with the scripts of all other users.
 const LIBRARIES: &str = "{redis=redis, server=server, string=string, table=table, math=math, os=os, bit=bit, struct=struct, \
                          cjson=cjson, cmsgpack=cmsgpack, coroutine=coroutine, G=_G, meta=getmetatable(''), \

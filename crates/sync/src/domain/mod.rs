@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::gate::Gate;
+use crate::gate::{ClosingObservation, Gate, SeatObservation};
 use crate::lease_word::{LeaseWord, admits_published};
 use crate::loom::{ReadAccess, UnsafeCell, WriteAccess};
 use crate::prefetch::prefetch_for_write;
@@ -146,6 +146,19 @@ impl<H: Sync, T: Send + Sync> Domain<H, T> {
     #[inline]
     pub fn prefetch(&self, cell: usize) {
         prefetch_for_write(self.cells.as_ptr().wrapping_add(cell).cast());
+    }
+
+    /// Returns what an observer sees of a seat of the gate. Waits for nothing, and needs no seat.
+    #[must_use]
+    pub fn observe_seat(&self, seat: usize) -> SeatObservation {
+        self.gate.observe_seat(seat)
+    }
+
+    /// Returns the seat that has exclusive access, or that waits for it with the gate closed already; `None` if there
+    /// is none. Waits for nothing, and needs no seat.
+    #[must_use]
+    pub fn observe_closing(&self) -> Option<ClosingObservation> {
+        self.gate.observe_closing()
     }
 
     /// Takes a seat; a thread that works on the cells needs one. Returns `None` if all are taken.

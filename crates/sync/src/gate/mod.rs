@@ -64,6 +64,8 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
+use weft_os::statistics;
+
 use crate::loom::{AtomicBool, AtomicU32, Condvar, Mutex, back_off, lock, model_fence, spin_loop, wait};
 
 #[cfg(all(test, loom))]
@@ -102,7 +104,39 @@ struct SeatLine {
     taken: AtomicBool,
     /// Passages since the seat last tried to acquire the bias; accessed only by the seat's owner.
     passes: AtomicU32,
+    /// The number of passages, for observers; changed only by the seat's owner. Nothing depends on its order.
+    passages: statistics::AtomicU64,
 }
+
+impl SeatLine {
+    #[inline]
+    fn count_passage(&self) {
+        self.passages
+            .store(self.passages.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+}
+
+/// What an observer sees of a seat. It may be out of date at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeatObservation {
+    /// `true` if the seat is inside.
+    pub is_inside: bool,
+    /// The number of passages so far. A seat that is inside at two observations with the same number has not left
+    /// between them.
+    pub passages: u64,
+}
+
+/// What an observer sees of a gate that is closed, or that a closer waits for. It may be out of date at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClosingObservation {
+    /// The closer's seat.
+    pub seat: usize,
+    /// A number that no other closing of the gate has.
+    pub closing: u64,
+}
+
+/// The bits of [`Gate::closing`] that hold the closer's seat plus one; the others hold its ticket.
+const CLOSER_BITS: u32 = 16;
 
 /// The seat towards which the gate is biased. On a line of its own, since every entry reads it and few change it.
 #[repr(align(128))]
@@ -135,6 +169,8 @@ pub struct Gate {
     turn: Condvar,
     /// The last seat has left.
     emptied: Condvar,
+    /// The closer, for observers; 0 while the gate is open. Nothing depends on its order.
+    closing: statistics::AtomicU64,
 }
 
 #[inline]
@@ -150,6 +186,7 @@ impl Gate {
             word: AtomicU32::new(0),
             taken: AtomicBool::new(false),
             passes: AtomicU32::new(0),
+            passages: statistics::AtomicU64::new(0),
         };
         Self {
             seats: (0..seats).map(seat).collect(),
@@ -164,6 +201,7 @@ impl Gate {
             opened: Condvar::new(),
             turn: Condvar::new(),
             emptied: Condvar::new(),
+            closing: statistics::AtomicU64::new(0),
         }
     }
 
@@ -193,10 +231,11 @@ impl Gate {
     /// Enters the gate; sleeps while it is closed.
     #[inline]
     pub fn enter(&self, seat: usize) {
-        let word = &self.seats[seat].word;
-        if let Err(seen) = word.compare_exchange(0, IN, SeqCst, Relaxed) {
+        let line = &self.seats[seat];
+        if let Err(seen) = line.word.compare_exchange(0, IN, SeqCst, Relaxed) {
             self.enter_slowly(seat, seen);
         }
+        line.count_passage();
         self.revoke_bias_of_others(seat);
     }
 
@@ -205,8 +244,10 @@ impl Gate {
     #[inline]
     pub fn enter_biased(&self, seat: usize) -> bool {
         if self.bias.0.load(Relaxed) == encode_bias(seat) {
-            let word = &self.seats[seat].word;
+            let line = &self.seats[seat];
+            let word = &line.word;
             if word.compare_exchange(0, IN | BIASED, SeqCst, Relaxed).is_ok() {
+                line.count_passage();
                 model_fence();
                 if self.bias.0.load(SeqCst) == encode_bias(seat) {
                     return true;
@@ -324,7 +365,8 @@ impl Gate {
     pub fn close(&self, seat: usize) {
         let own = self.seats[seat].word.load(Relaxed);
         assert!(own & IN == 0, "seat {seat} is inside and would wait for itself");
-        self.await_turn();
+        let ticket = self.await_turn();
+        self.closing.store(ticket << CLOSER_BITS | (seat as u64 + 1), Relaxed);
         for seat in &self.seats {
             // The check that finds the seat out acquires its effects before it left.
             let before = seat.word.fetch_or(CLOSED, Relaxed);
@@ -333,7 +375,8 @@ impl Gate {
         self.await_empty();
     }
 
-    fn await_turn(&self) {
+    /// Waits for the caller's turn to close the gate. Returns its ticket.
+    fn await_turn(&self) -> u64 {
         let mut waiting = lock(&self.waiting);
         let ticket = waiting.next_ticket;
         waiting.next_ticket += 1;
@@ -341,6 +384,7 @@ impl Gate {
             waiting = wait(&self.turn, waiting);
         }
         waiting.closed = true;
+        ticket
     }
 
     fn await_empty(&self) {
@@ -373,8 +417,31 @@ impl Gate {
         )
     }
 
+    /// Returns what an observer sees of a seat. Waits for nothing.
+    #[must_use]
+    pub fn observe_seat(&self, seat: usize) -> SeatObservation {
+        let line = &self.seats[seat];
+        SeatObservation {
+            is_inside: line.word.load(Relaxed) & IN != 0,
+            passages: line.passages.load(Relaxed),
+        }
+    }
+
+    /// Returns the closer of the gate, from its turn on until it opens the gate; `None` if there is none. Waits for
+    /// nothing.
+    #[must_use]
+    pub fn observe_closing(&self) -> Option<ClosingObservation> {
+        let closing = self.closing.load(Relaxed);
+        let seat = (closing & ((1 << CLOSER_BITS) - 1)).checked_sub(1)?;
+        Some(ClosingObservation {
+            seat: seat as usize,
+            closing: closing >> CLOSER_BITS,
+        })
+    }
+
     /// Opens the gate again. Only the closer may call it.
     pub fn open(&self) {
+        self.closing.store(0, Relaxed);
         for seat in &self.seats {
             // Release: publishes what the closer did to the seats that enter.
             let before = seat.word.fetch_and(!CLOSED, Release);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
-use super::Gate;
+use super::{ClosingObservation, Gate};
 
 /// Long enough for a thread to fall asleep where that is expected.
 const NAP: Duration = Duration::from_millis(30);
@@ -19,6 +19,43 @@ fn seats_are_taken_lowest_first_and_returned() {
     );
     gate.return_seat(0);
     assert_eq!((gate.take_seat(), gate.take_seat()), (Some(0), None));
+}
+
+#[test]
+fn an_observer_sees_who_is_inside_and_who_closes() {
+    let gate = Gate::new(2);
+    let (one, other) = (gate.take_seat().unwrap(), gate.take_seat().unwrap());
+    assert!(!gate.observe_seat(one).is_inside);
+    gate.enter(one);
+    let first = gate.observe_seat(one);
+    assert!(first.is_inside);
+    assert_eq!(gate.observe_seat(one), first, "the same passage");
+    gate.leave(one);
+    gate.enter(one);
+    assert_ne!(gate.observe_seat(one), first, "another passage");
+    gate.leave(one);
+    assert!(!gate.observe_seat(one).is_inside);
+    for _ in 0..200 {
+        let before = gate.observe_seat(one).passages;
+        gate.enter_biased(one);
+        assert_eq!(gate.observe_seat(one).passages, before + 1);
+        gate.leave(one);
+    }
+
+    assert_eq!(gate.observe_closing(), None);
+    gate.close(other);
+    let closing = gate.observe_closing().expect("it is closed");
+    assert_eq!(closing.seat, other);
+    gate.open();
+    assert_eq!(gate.observe_closing(), None);
+    gate.close(one);
+    let later = gate.observe_closing();
+    assert_eq!(later.map(|later| later.seat), Some(one));
+    assert_ne!(
+        later.map(|ClosingObservation { closing, .. }| closing),
+        Some(closing.closing)
+    );
+    gate.open();
 }
 
 #[test]

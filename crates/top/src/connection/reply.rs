@@ -52,6 +52,23 @@ impl RespValue {
         }
     }
 
+    /// The value behind this name in a map, or in an array in which names and values alternate.
+    pub fn field(&self, name: &str) -> Option<&RespValue> {
+        let mut pairs = self.elements()?.chunks_exact(2);
+        let pair = pairs.find(|pair| pair[0].bytes() == Some(name.as_bytes()))?;
+        Some(&pair[1])
+    }
+
+    /// The finite number in an integer or in a text.
+    pub fn number(&self) -> Option<f64> {
+        let number = match self {
+            RespValue::Integer(number) => *number as f64,
+            RespValue::Text(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok()?,
+            _ => return None,
+        };
+        number.is_finite().then_some(number)
+    }
+
     /// The number in an integer, or in a text that contains one.
     pub fn integer(&self) -> Option<i64> {
         match self {

@@ -40,6 +40,8 @@ fn all_options_are_understood() {
         pretty: false,
     };
     assert_eq!(options("--json --count 2").unwrap().mode, two);
+    let costly = options("--hot-keys --json").unwrap();
+    assert!(costly.hot_keys && !costly.sample_keys);
 }
 
 #[test]

@@ -55,17 +55,33 @@ pub struct KeySearch {
 #[derive(Debug, Clone, Default)]
 pub struct BiggestKeys(HashMap<(u64, u64), KeyRow>);
 
+/// A key that was found.
+#[derive(Debug)]
+pub struct FoundKey<'k> {
+    /// The database.
+    pub database: u64,
+    /// The name, as the server sent it.
+    pub name: &'k [u8],
+    /// The type of the value.
+    pub kind: String,
+    /// The memory of the key and its value in bytes.
+    pub memory_bytes: u64,
+    /// The number of elements, if it is known.
+    pub elements: Option<u64>,
+}
+
 impl BiggestKeys {
     /// Inserts a key if it is one of the biggest.
-    pub fn insert(&mut self, database: u64, name: &[u8], kind: String, memory_bytes: u64) {
+    pub fn insert(&mut self, key: FoundKey<'_>) {
         let row = KeyRow {
-            name: printable(name, MAX_CHARACTERS),
-            database,
-            kind,
-            memory_bytes,
+            name: printable(key.name, MAX_CHARACTERS),
+            database: key.database,
+            kind: key.kind,
+            memory_bytes: key.memory_bytes,
+            elements: key.elements,
         };
         // SCAN may return a key twice.
-        self.0.insert((database, hash(name)), row);
+        self.0.insert((key.database, hash(key.name)), row);
         if self.0.len() > KEPT_KEYS {
             let smallest = self.0.iter().min_by_key(|(_, row)| row.memory_bytes);
             if let Some(id) = smallest.map(|(id, _)| *id) {
@@ -75,7 +91,7 @@ impl BiggestKeys {
     }
 
     /// The keys of both, the biggest first.
-    fn merged(&self, older: &BiggestKeys) -> Vec<KeyRow> {
+    pub fn merged(&self, older: &BiggestKeys) -> Vec<KeyRow> {
         let newer = self.0.values();
         let older = older.0.iter().filter(|(id, _)| !self.0.contains_key(*id));
         let mut rows: Vec<KeyRow> = newer.chain(older.map(|(_, row)| row)).cloned().collect();
@@ -182,9 +198,14 @@ impl KeySearch {
             self.sampled += 1;
             // A key that was deleted meanwhile has no size.
             let size = figures[1].integer().and_then(|size| u64::try_from(size).ok());
-            if let Some(size) = size {
-                let kind = printable(figures[0].bytes().unwrap_or(b"?"), 32);
-                self.biggest.insert(database, key, kind, size);
+            if let Some(memory_bytes) = size {
+                self.biggest.insert(FoundKey {
+                    database,
+                    name: key,
+                    kind: printable(figures[0].bytes().unwrap_or(b"?"), 32),
+                    memory_bytes,
+                    elements: None,
+                });
             }
         }
         self.advance(cursor);

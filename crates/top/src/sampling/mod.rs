@@ -2,11 +2,13 @@
 
 pub mod clients;
 mod commands;
+pub mod hot_keys;
 pub mod info;
 pub mod keys;
 mod memory;
 mod overview;
 mod replication;
+mod server_scan;
 pub mod slots;
 #[cfg(test)]
 mod tests;
@@ -20,8 +22,10 @@ use crate::connection::{ServerConnection, accepted};
 use crate::error::{Result, TopError};
 use crate::model::{KeysFigures, SlotsFigures, TopReport};
 use clients::CountersById;
+use hot_keys::{HotKeySampling, HotKeysMode};
 use info::{InfoFields, InfoPair};
 use keys::KeySearch;
+use server_scan::ServerScan;
 use slots::SlotOrder;
 
 /// The parts of a report that cost the server more than INFO, and are sampled only if asked for.
@@ -33,6 +37,8 @@ pub struct WantedParts {
     pub slots: Option<SlotOrder>,
     /// The search for big keys.
     pub keys: bool,
+    /// The most used keys.
+    pub hot_keys: HotKeysMode,
 }
 
 /// The time for which a refused order of slots is not asked for again, so that errors are not counted at each sample.
@@ -56,6 +62,11 @@ pub struct ServerSampler {
     search: Option<KeySearch>,
     /// The reason why the search ended.
     search_error: Option<String>,
+    /// The search by the server itself.
+    server_scan: Option<ServerScan>,
+    /// `true` once the server has refused to search.
+    refuses_scan: bool,
+    hot_keys: HotKeySampling,
 }
 
 impl ServerSampler {
@@ -69,6 +80,9 @@ impl ServerSampler {
             refusal: None,
             search: None,
             search_error: None,
+            server_scan: None,
+            refuses_scan: false,
+            hot_keys: HotKeySampling::default(),
         }
     }
 
@@ -103,7 +117,10 @@ impl ServerSampler {
         if let Some(order) = wanted.slots {
             self.sample_slots(connection, order, &mut report)?;
         }
-        self.fill_keys(wanted.keys, now, &mut report);
+        if !self.scan_by_server(connection, wanted.keys, now, &mut report)? {
+            self.fill_keys(wanted.keys, now, &mut report);
+        }
+        self.sample_hot_keys(connection, wanted.hot_keys, &mut report)?;
         Ok(report)
     }
 
@@ -188,6 +205,50 @@ impl ServerSampler {
             }
         });
         report.slots = keep("slots", figures, &mut report.unavailable);
+        Ok(())
+    }
+
+    /// Returns `true` if the server is a Weft.
+    fn is_weft(&self) -> bool {
+        self.info
+            .as_ref()
+            .is_some_and(|info| info.text("weft_version").is_some())
+    }
+
+    /// Lets the server search for big keys. Returns `false` if it cannot.
+    fn scan_by_server(
+        &mut self,
+        connection: &mut ServerConnection,
+        is_wanted: bool,
+        now: Instant,
+        report: &mut TopReport,
+    ) -> Result<bool> {
+        if !is_wanted || self.refuses_scan || !self.is_weft() {
+            if let Some(scan) = self.server_scan.take() {
+                scan.stop(connection)?;
+            }
+            return Ok(false);
+        }
+        let scan = self.server_scan.get_or_insert_with(|| ServerScan::new(now));
+        report.keys = scan.sample(connection, report.overview.keys, now)?;
+        self.refuses_scan = report.keys.is_none();
+        Ok(!self.refuses_scan)
+    }
+
+    fn sample_hot_keys(
+        &mut self,
+        connection: &mut ServerConnection,
+        mode: HotKeysMode,
+        report: &mut TopReport,
+    ) -> Result<()> {
+        if mode != HotKeysMode::Hidden && !self.is_weft() {
+            let reason = "only a Weft server samples its keys".to_owned();
+            report.unavailable.insert("hot_keys", reason);
+            return Ok(());
+        }
+        if let Some(figures) = self.hot_keys.sample(connection, mode)? {
+            report.hot_keys = keep("hot_keys", figures, &mut report.unavailable);
+        }
         Ok(())
     }
 
@@ -293,6 +354,7 @@ pub fn sample_report(earlier: &(Instant, String), later: &(Instant, String), cli
         database: 0,
         kind: "hash".to_owned(),
         memory_bytes: 104_857_600,
+        elements: Some(120_000),
     };
     report.keys = Some(KeysFigures {
         sampled: 4500,
@@ -300,6 +362,23 @@ pub fn sample_report(earlier: &(Instant, String), later: &(Instant, String), cli
         passes: 0,
         cost_share: 0.0093,
         rows: vec![key],
+    });
+    let hot_key = crate::model::HotKeyRow {
+        name: "user:\\u{1b}[31m".to_owned(),
+        database: 0,
+        uses: 192_000,
+        uses_per_s: Some(16_000.0),
+        error: 640,
+        share: 0.667,
+        write_share: 0.25,
+        time_share: 0.5,
+    };
+    report.hot_keys = Some(crate::model::HotKeysFigures {
+        is_sampling: true,
+        sample_ratio: 64,
+        duration_s: 12.0,
+        samples: 4500,
+        rows: vec![hot_key],
     });
     report
 }

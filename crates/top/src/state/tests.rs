@@ -5,6 +5,7 @@ use crate::input::{InputMode, UserAction};
 use crate::model::{ClientRow, ClientsFigures, TopReport};
 use crate::panel::Panel;
 use crate::poller::PollEvent;
+use crate::sampling::hot_keys::HotKeysMode;
 
 fn client(id: u64, name: &str) -> ClientRow {
     ClientRow {
@@ -44,6 +45,32 @@ fn a_client_is_killed_after_a_confirmation_only() {
     // The question is about the client that was selected, whatever arrives meanwhile.
     state.apply_event(report(vec![client(9, "other")]));
     assert_eq!(state.apply_action(UserAction::Confirm), Some(2));
+}
+
+#[test]
+fn sampling_and_searching_are_switched_on_in_their_tables_only() {
+    let mut state = on_clients();
+    state.apply_action(UserAction::ToggleHotKeys);
+    state.apply_action(UserAction::ToggleKeySearch);
+    assert_eq!(state.wanted_parts().hot_keys, HotKeysMode::Hidden);
+    state.apply_action(UserAction::Show(Panel::Keys));
+    assert_eq!(state.wanted_parts().hot_keys, HotKeysMode::Hidden);
+    state.apply_action(UserAction::NextSortColumn);
+    state.apply_action(UserAction::ToggleHotKeys);
+    assert_eq!(state.table().order.column, None, "the other table has other columns");
+    let parts = state.wanted_parts();
+    assert_eq!((parts.hot_keys, parts.keys), (HotKeysMode::Shown, false));
+    state.apply_action(UserAction::ToggleKeySearch);
+    // The server goes on sampling while another panel is shown.
+    state.apply_action(UserAction::Show(Panel::Overview));
+    let parts = state.wanted_parts();
+    assert_eq!((parts.hot_keys, parts.keys), (HotKeysMode::Sampled, false));
+    state.apply_action(UserAction::Show(Panel::Keys));
+    state.apply_action(UserAction::ToggleKeySearch);
+    state.apply_action(UserAction::ToggleHotKeys);
+    state.apply_action(UserAction::ToggleKeySearch);
+    let parts = state.wanted_parts();
+    assert_eq!((parts.hot_keys, parts.keys), (HotKeysMode::Hidden, true));
 }
 
 #[test]

@@ -33,6 +33,7 @@ k             kill the selected client
 o             order slots by another figure
 s             search for big keys (costs up
               to 1 % of the server's time)
+h             show the most used keys
 q             quit";
 
 /// Draws a frame. Returns the number of rows of the shown table that there is space for.
@@ -122,7 +123,10 @@ fn footer_line(state: &DashboardState, theme: Theme) -> Line<'static> {
         Panel::Overview => "? help  q quit  space freeze  Tab next panel",
         Panel::Clients => "? help  q quit  space freeze  < > r sort  / filter  k kill",
         Panel::Slots => "? help  q quit  space freeze  < > r sort  / filter  o other figure",
-        Panel::Keys => "? help  q quit  space freeze  < > r sort  / filter  s start or stop",
+        Panel::Keys if state.shows_hot_keys => {
+            "? help  q quit  space freeze  < > r sort  / filter  s start or stop  h biggest"
+        }
+        Panel::Keys => "? help  q quit  space freeze  < > r sort  / filter  s start or stop  h hottest",
         _ => "? help  q quit  space freeze  < > r sort  / filter",
     };
     Line::styled(keys, theme.dim())

@@ -10,7 +10,8 @@ use super::theme::Theme;
 use crate::columns;
 use crate::format;
 use crate::model::{
-    ClientsFigures, KeysFigures, MemoryReport, ReplicationFigures, SlotsFigures, TopReport, WorkersFigures,
+    ClientsFigures, HotKeysFigures, KeysFigures, MemoryReport, ReplicationFigures, SlotsFigures, TopReport,
+    WorkersFigures,
 };
 use crate::panel::Panel;
 use crate::state::DashboardState;
@@ -23,7 +24,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, report: &TopReport, state: &Dashb
     // Of a small screen, the table gets more than the lines above it.
     let head_lines = if area.height > 2 * HEAD_LINES { HEAD_LINES } else { 0 };
     let [head, body] = Layout::vertical([Constraint::Length(head_lines), Constraint::Min(0)]).areas(area);
-    let Some(lines) = head_text(report, state.panel) else {
+    let Some(lines) = head_text(report, state) else {
         let reason = Paragraph::new(reason(report, state)).wrap(Wrap { trim: true });
         return frame.render_widget(reason, area);
     };
@@ -33,8 +34,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, report: &TopReport, state: &Dashb
 }
 
 /// The lines above the table; `None` if the report has no figures for the panel.
-fn head_text(report: &TopReport, panel: Panel) -> Option<Vec<String>> {
-    Some(match panel {
+fn head_text(report: &TopReport, state: &DashboardState) -> Option<Vec<String>> {
+    Some(match state.panel {
         Panel::Overview => return None,
         Panel::Workers => workers_lines(report.workers.as_ref()?),
         Panel::Commands => {
@@ -46,6 +47,7 @@ fn head_text(report: &TopReport, panel: Panel) -> Option<Vec<String>> {
         }
         Panel::Clients => clients_lines(report.clients.as_ref()?),
         Panel::Slots => slots_lines(report.slots.as_ref()?),
+        Panel::Keys if state.shows_hot_keys => hot_keys_lines(report.hot_keys.as_ref()?),
         Panel::Keys => keys_lines(report.keys.as_ref()?),
         Panel::Replication => replication_lines(report.replication.as_ref()?),
         Panel::Memory => memory_lines(report.memory.as_ref()?),
@@ -93,16 +95,15 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, report: &TopReport, state: &Das
                 theme,
             );
         }
+        Panel::Keys if state.shows_hot_keys => {
+            let rows = report.hot_keys.as_ref().map(|part| part.rows.as_slice());
+            let rows = rows.unwrap_or_default();
+            table::draw(frame, area, rows, columns::HOT_KEY_COLUMNS, table, theme);
+        }
         Panel::Keys => {
             let rows = report.keys.as_ref().map(|part| part.rows.as_slice());
-            table::draw(
-                frame,
-                area,
-                rows.unwrap_or_default(),
-                columns::KEY_COLUMNS,
-                table,
-                theme,
-            );
+            let rows = rows.unwrap_or_default();
+            table::draw(frame, area, rows, columns::KEY_COLUMNS, table, theme);
         }
         Panel::Replication => {
             let rows = report.replication.as_ref().map(|part| part.replicas.as_slice());
@@ -137,13 +138,14 @@ fn reason(report: &TopReport, state: &DashboardState) -> String {
         Panel::Commands => "commands",
         Panel::Clients => "clients",
         Panel::Slots => "slots",
+        Panel::Keys if state.shows_hot_keys => "hot_keys",
         Panel::Keys => "keys",
         Panel::Replication => "replication",
         Panel::Memory => "memory",
     };
     match report.unavailable.get(part) {
         Some(reason) => format!("Not available: {reason}"),
-        None if state.panel == Panel::Keys && !state.searches_keys => {
+        None if part == "keys" && !state.searches_keys => {
             "The search for big keys is off, because it costs the server up to 1 % of its time. Press s to start it."
                 .to_owned()
         }
@@ -201,6 +203,22 @@ fn keys_lines(keys: &KeysFigures) -> Vec<String> {
             keys.cost_share * 100.0
         ),
     ]
+}
+
+fn hot_keys_lines(keys: &HotKeysFigures) -> Vec<String> {
+    let duration = format::duration(Some(keys.duration_s as u64));
+    let samples = format!("{} samples in {duration}", keys.samples);
+    match (keys.is_sampling, keys.samples) {
+        (true, _) => vec![
+            format!("One of {} uses of keys is sampled: {samples}", keys.sample_ratio),
+            "Shares are those of all keys: of their uses, and of the time of commands.".to_owned(),
+        ],
+        (false, 0) => vec![
+            "The server samples no keys, because it costs up to 1 % of its time.".to_owned(),
+            "Press s to start.".to_owned(),
+        ],
+        (false, _) => vec![format!("Sampling has ended: {samples}"), "Press s to start.".to_owned()],
+    }
 }
 
 fn replication_lines(replication: &ReplicationFigures) -> Vec<String> {

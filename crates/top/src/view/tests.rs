@@ -141,6 +141,10 @@ fn boxes_and_states_look_as_expected() {
     help.apply_action(UserAction::ToggleHelp);
     compare("help", &screen(&help, 80, 24));
 
+    let mut hot_keys = state(Panel::Keys);
+    hot_keys.apply_action(UserAction::ToggleHotKeys);
+    compare("keys-hot", &screen(&hot_keys, 80, 24));
+
     let mut kill = state(Panel::Clients);
     kill.apply_action(UserAction::AskKill);
     compare("kill", &screen(&kill, 80, 24));

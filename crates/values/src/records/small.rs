@@ -46,11 +46,25 @@ struct SmallRecordsFull {
 const _: () = assert!(size_of::<SmallRecordsFull>() == 4096 && CHUNK_BYTES <= 1 << OFFSET_BITS);
 const _: () = assert!(MAX_CHUNKS << OFFSET_BITS <= 1 << 16);
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct SmallRecords {
     first: Option<Box<SmallRecordsFull>>,
     tail: Vec<u8>,
     index: Box<[u8]>,
+}
+
+impl Clone for SmallRecords {
+    fn clone(&self) -> Self {
+        // The allocation has this size in any case, and counts with it.
+        let mut tail = Vec::new();
+        reserve_size_class(&mut tail, self.tail.len());
+        tail.extend_from_slice(&self.tail);
+        SmallRecords {
+            first: self.first.clone(),
+            tail,
+            index: self.index.clone(),
+        }
+    }
 }
 
 impl SmallRecords {

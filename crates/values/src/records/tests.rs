@@ -186,6 +186,18 @@ fn allocated_bytes_stay_exact_through_growth_and_shrinking() {
 }
 
 #[test]
+fn a_copy_of_few_records_counts_as_much_as_the_original() {
+    for count in 1..=120 {
+        let records = members(count, 40);
+        assert_eq!(
+            records.clone().allocated_bytes(),
+            records.allocated_bytes(),
+            "{count} records"
+        );
+    }
+}
+
+#[test]
 fn reserved_capacity_is_used() {
     for count in [10, 100, 1_000, 300_000] {
         let mut records = Records::with_capacity(RecordShape::Members, count, count * 10);

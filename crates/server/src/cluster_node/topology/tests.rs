@@ -99,3 +99,17 @@ fn a_takeover_that_is_stored_too_late_leaves_no_trace() {
     assert!(is_mine() && !is_importing() && file.claims_slots());
     drop(seat);
 }
+
+#[test]
+fn a_shutdown_that_must_not_wait_gives_a_replica_little_time_to_answer() {
+    let seconds = Duration::from_secs;
+    let steps = |timeouts: HandoverTimeouts| (timeouts.takeovers, timeouts.acknowledgement, timeouts.notice);
+    let (takeovers, acknowledgement, notice) = steps(HandoverTimeouts::new(Duration::ZERO));
+    assert!(takeovers.max(acknowledgement).max(notice) <= Duration::from_millis(100));
+    assert_eq!(
+        steps(HandoverTimeouts::new(seconds(10))),
+        (seconds(5), seconds(10), seconds(1))
+    );
+    let report_period = seconds(1);
+    assert!(HandoverTimeouts::new(seconds(1)).acknowledgement > report_period);
+}

@@ -4,27 +4,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{DbIndex, LogSequence, ParkedClient, SlotIndex, ThreadIndex};
+use weft_base::{ClientId, DbIndex, LogSequence, ParkedClient, SlotIndex, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
 use super::{parse_slot, require_cluster, wrong_argument_count};
 use crate::cluster_node::topology;
-use crate::cluster_node::topology::SlotKeyCounts;
-use crate::commands::context::{CommandResult, Context, NextStep, build_reply};
+use crate::cluster_node::topology::{PropagatedCommand, SlotKeyCounts};
+use crate::commands::context::{BackgroundStep, CommandResult, Context, NextStep, build_reply, count_late_error};
 use crate::commands::error::CommandError;
 use crate::commands::scripting::script::busy_reply_of_run;
 use crate::keyspace::Seat;
 use crate::net::client::ClientFlags;
 use crate::observability::log;
-use crate::observability::metrics::Counter;
 use crate::slot_migration::MigrationExclusion;
-use crate::state::{PermissionLoss, Server};
+use crate::state::{Message, PermissionLoss, Server};
 use weft_cluster::Cluster;
 use weft_cluster::changes::SlotChange;
 use weft_cluster::manual_failover::FailoverMode;
 use weft_cluster::refusal::ClusterRefusal;
 use weft_cluster::state::ClusterState;
+use weft_config::id;
 
 /// The reason for which a subcommand is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -200,15 +200,10 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     if !ctx.may_block {
         // In a transaction or a script the command waits for the reply.
-        let client = Some(ctx.client.id);
-        ctx.reply_from_background(move |server, seat| match set_slot.check_request(server, seat) {
-            Err(bytes) => bytes,
-            Ok(checked) => {
-                let CheckedSetSlot { patience, exclusion } = checked;
-                let known = topology::propagate_and_wait(server, seat, &set_slot.arguments(), patience, client);
-                set_slot.apply_and_reply(server, seat, known, exclusion)
-            }
-        });
+        let client = ctx.client.id;
+        ctx.run_in_background(Box::new(move |server, seat| {
+            set_slot.propagate_and_apply(server, seat, client)
+        }));
         return Ok(());
     }
     let command = ctx.command.id as usize;
@@ -222,18 +217,24 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
             }
             let CheckedSetSlot { patience, exclusion } = match set_slot.check_request(server, seat) {
                 Ok(checked) => checked,
-                Err(bytes) => return send_delayed_reply(server, seat, requester, command, bytes),
+                Err(bytes) => {
+                    return send_delayed_reply(server, seat, requester, command, (bytes, LogSequence::NONE));
+                }
             };
             let words = set_slot.arguments.clone();
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            topology::propagate_then(server, seat, &words, patience, requester.client, move |known| {
+            let begun = topology::propagate_then(server, seat, &words, patience, requester.client, move |propagated| {
                 Box::new(move |server, seat| {
                     // The replicas have executed the command, so this node does too, even if the client was killed or
                     // has lost its permission meanwhile. The reply to a client that was killed is dropped.
-                    let bytes = set_slot.apply_and_reply(server, seat, known, exclusion);
-                    send_delayed_reply(server, seat, requester, command, bytes);
+                    let reply = set_slot.apply_and_reply(server, seat, propagated, exclusion);
+                    send_delayed_reply(server, seat, requester, command, reply);
                 })
             });
+            if let Err(run) = begun {
+                let reply = (busy_reply_of_run(&server.config, &run), LogSequence::NONE);
+                send_delayed_reply(server, seat, requester, command, reply);
+            }
         })
     })));
     Ok(())
@@ -287,28 +288,64 @@ impl SetSlotRequest {
         checked.map_err(|refusal| refusal_bytes(&refusal))
     }
 
-    /// Applies the request if the replicas have acknowledged it; returns the reply.
+    /// Checks the request, sends it to the replicas, waits for them, and applies it.
+    fn propagate_and_apply(self, server: &Arc<Server>, seat: &mut Seat, client: ClientId) -> BackgroundStep {
+        let CheckedSetSlot { patience, exclusion } = match self.check_request(server, seat) {
+            Ok(checked) => checked,
+            Err(bytes) => return BackgroundStep::reply(bytes),
+        };
+        let propagated = topology::propagate_and_wait(server, seat, &self.arguments(), patience, Some(client));
+        let propagated = match propagated {
+            Ok(propagated) => propagated,
+            Err(run) => return BackgroundStep::reply(busy_reply_of_run(&server.config, &run)),
+        };
+        let (bytes, first_write) = self.apply_and_reply(server, seat, propagated, exclusion);
+        BackgroundStep::Reply { bytes, first_write }
+    }
+
+    /// Applies the request if the replicas have acknowledged it. Returns the reply, and the position in the log on
+    /// which the reply depends, or none. What replicas may have executed takes effect here, even if that has to wait
+    /// for the end of a script that is overdue.
     fn apply_and_reply(
         &self,
         server: &Arc<Server>,
         seat: &mut Seat,
-        is_acknowledged: bool,
+        propagated: PropagatedCommand,
         exclusion: MigrationExclusion,
-    ) -> Vec<u8> {
-        if !is_acknowledged {
-            return error_bytes(NOT_ACKNOWLEDGED);
+    ) -> (Vec<u8>, LogSequence) {
+        if !propagated.is_acknowledged {
+            return (error_bytes(NOT_ACKNOWLEDGED), LogSequence::NONE);
         }
-        let SetSlotRequest { slot, change, .. } = self;
-        let result = topology::change_state(server, cluster_of_server(server), seat, |state, keys| {
-            // This node may have been a replica meanwhile, and have an import of its primary to clean up.
-            check_no_migration(server)?;
-            Ok::<_, ChangeRefusal>(state.change_slot(*slot, change, keys.count_in_slot(*slot))?)
-        });
+        let cluster = cluster_of_server(server);
+        let changed = match propagated.log_sequence.is_none() {
+            true => topology::change_state_for_client(server, cluster, seat, |state, keys| {
+                self.change_state(server, state, keys)
+            }),
+            false => Ok(topology::change_state(server, cluster, seat, |state, keys| {
+                self.change_state(server, state, keys)
+            })),
+        };
         drop(exclusion);
-        match result {
-            Ok(()) => build_reply(Protocol::Resp2, |reply| reply.ok()),
-            Err(refusal) => refusal_bytes(&refusal),
+        match changed {
+            Ok(Ok(())) => (
+                build_reply(Protocol::Resp2, |reply| reply.ok()),
+                propagated.log_sequence,
+            ),
+            Ok(Err(refusal)) => (refusal_bytes(&refusal), LogSequence::NONE),
+            Err(run) => (busy_reply_of_run(&server.config, &run), LogSequence::NONE),
         }
+    }
+
+    /// Makes the change in the state of the cluster.
+    fn change_state(
+        &self,
+        server: &Server,
+        state: &mut ClusterState,
+        keys: &SlotKeyCounts<'_, '_>,
+    ) -> Result<(), ChangeRefusal> {
+        // This node may have been a replica meanwhile, and have an import of its primary to clean up.
+        check_no_migration(server)?;
+        Ok(state.change_slot(self.slot, &self.change, keys.count_in_slot(self.slot))?)
     }
 }
 
@@ -347,20 +384,26 @@ fn refusal_bytes(refusal: &ChangeRefusal) -> Vec<u8> {
 }
 
 /// Answers a client that waits for the end of a command which counts as done already; an error is added to its figures.
-fn send_delayed_reply(server: &Server, seat: &Seat, requester: ParkedClient, command: usize, bytes: Vec<u8>) {
+/// The reply comes with the position in the log of the change that it acknowledges, or none.
+fn send_delayed_reply(
+    server: &Server,
+    seat: &Seat,
+    requester: ParkedClient,
+    command: usize,
+    (bytes, first_write): (Vec<u8>, LogSequence),
+) {
     if let Some(error) = bytes.strip_prefix(b"-") {
         let code = error.split(|byte| matches!(byte, b' ' | b'\r')).next();
-        server
-            .stats
-            .metrics
-            .record_failure(ThreadIndex::new(seat.index()), command);
-        server
-            .stats
-            .metrics
-            .add(ThreadIndex::new(seat.index()), Counter::ErrorReplies, 1);
-        server.stats.errors.count(code.unwrap_or_default());
+        let thread_index = ThreadIndex::new(seat.index());
+        count_late_error(server, thread_index, command, code.unwrap_or_default());
     }
-    server.send_reply(requester, bytes, LogSequence::NONE);
+    server.worker(requester.worker).send(Message::Reply {
+        client: requester.client,
+        park_id: requester.park_id,
+        bytes,
+        first_write,
+        log_sequence: first_write,
+    });
 }
 
 /// The error of a change that the replicas have not acknowledged in time.
@@ -439,15 +482,31 @@ pub(super) fn meet(ctx: &mut Context<'_, '_>) -> CommandResult {
         port_number(bus_port).ok_or(CommandError::constant("ERR Cluster bus port number is out of range"))?;
     let (word, now_ms) = (String::from_utf8_lossy(ctx.arg(2)).into_owned(), ctx.now_ms);
     let shown = String::from_utf8_lossy(ctx.arg(3)).into_owned();
+    let client = describe_client(ctx);
     change_cluster(ctx, move |state, _| match state.meet(&word, port, bus_port, now_ms) {
-        true => Ok(()),
+        true => {
+            log::notice!("Cluster meet {word}:{port} (user request from '{client}').");
+            Ok(())
+        }
         false => Err(ChangeRefusal::InvalidAddress { ip: word, port: shown }),
     })
 }
 
 pub(super) fn forget(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (word, now_ms) = (ctx.arg(2).to_vec(), ctx.now_ms);
-    change_cluster(ctx, move |state, _| Ok(state.forget_node(&word, now_ms)?))
+    let client = describe_client(ctx);
+    change_cluster(ctx, move |state, _| {
+        // A node that is known no more has been forgotten already.
+        let is_known = state.node_by_id(&word).is_some();
+        state.forget_node(&word, now_ms)?;
+        if is_known {
+            log::notice!(
+                "Cluster forget {} (user request from '{client}').",
+                String::from_utf8_lossy(&word)
+            );
+        }
+        Ok(())
+    })
 }
 
 pub(super) fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -479,7 +538,8 @@ pub(super) fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Returns the client's description for the log.
 pub(super) fn describe_client(ctx: &Context<'_, '_>) -> String {
-    format!("id={} addr={}", ctx.client.id, ctx.client.address)
+    let hides_user_data = ctx.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
+    ctx.client.short_log_line(hides_user_data)
 }
 
 pub(super) fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -533,3 +593,6 @@ pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use crate::propagation::LogTarget;
 use crate::slot_migration::job::{
     CONNECTION_LOST, JobKind, JobName, JobNodes, JobProgress, JobState, MigrationJob, SlotRanges,
 };
-use crate::state::{Server, SlotMigrationCommand};
+use crate::state::{ConnectionReceiver, Server, SlotMigrationCommand};
 use weft_cluster::node::NodeId;
 use weft_cluster::state::ClusterState;
 
@@ -32,21 +32,31 @@ const MESSAGES: [&str; 6] = [
 
 pub(super) fn sync_slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     require_cluster(ctx)?;
-    let subcommand = String::from_utf8_lossy(ctx.arg(2)).to_ascii_lowercase();
-    match subcommand.as_str() {
-        "establish" => establish(ctx),
-        "finish" => finish(ctx),
-        _ if ctx.client.flags.contains(ClientFlags::PRIMARY) => Ok(()),
-        "capa" => {
+    let subcommand = ctx.arg(2);
+    if is_word(subcommand, "establish") {
+        return establish(ctx);
+    }
+    if is_word(subcommand, "finish") {
+        return finish(ctx);
+    }
+    if ctx.client.flags.contains(ClientFlags::PRIMARY) {
+        return Ok(());
+    }
+    if is_word(subcommand, "capa") {
+        // As in Valkey, it has no reply: the source of a migration reads the reply to ESTABLISH next. Transactions and
+        // scripts need one.
+        if !ctx.may_block {
             ctx.reply.ok();
-            Ok(())
         }
-        name if MESSAGES.contains(&name) => Err(CommandError::from_text(format!(
+        return Ok(());
+    }
+    let message = MESSAGES.into_iter().find(|name| is_word(subcommand, name));
+    Err(message.map_or(CommandError::SYNTAX, |name| {
+        CommandError::from_text(format!(
             "ERR CLUSTER SYNCSLOTS {} should only be used by slot migration clients",
             name.to_ascii_uppercase()
-        ))),
-        _ => Err(CommandError::SYNTAX),
-    }
+        ))
+    }))
 }
 
 /// Returns `true` if the command comes from this node's primary or the append-only file.
@@ -111,7 +121,8 @@ fn establish(ctx: &mut Context<'_, '_>) -> CommandResult {
         progress,
         has_arrived: false,
     };
-    ctx.next_step = NextStep::TakeConnection(Box::new(Box::new(move |connection| import.hand_over(connection))));
+    let take: ConnectionReceiver = Box::new(move |connection| import.hand_over(connection));
+    ctx.next_step = NextStep::TakeConnection(Box::new((ctx.permission_check(), take)));
     Ok(())
 }
 

@@ -76,6 +76,7 @@ fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
     let databases = DbIndex::all(ctx.server.keyspace.counts.databases());
     save::cancel_for_flush(ctx.server);
     let DetachedTables { tables, keys } = empty_databases(ctx, databases);
+    ctx.server.keyspace.local_expiry.clear();
     if ctx.server.config.save_points().is_empty() {
         free_and_reply(ctx, tables, keys, asynchronous);
     } else if asynchronous {
@@ -91,7 +92,7 @@ fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Frees tables, replaces the last dump, so that the deleted data is not loaded again, and replies.
 fn free_and_save(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
     let work = move |server: &Arc<Server>, seat: &mut Seat| {
-        drop(tables);
+        server.memory.free_without_cell(|| drop(tables));
         // A failure was logged; the data is deleted in any case.
         let _ = save::save_after_flush(server, seat);
         b"+OK\r\n".to_vec()
@@ -165,8 +166,8 @@ fn free_and_reply(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, 
         ctx.server.background.lazyfree.free(keys, bytes, Box::new(tables));
         ctx.reply.ok();
     } else if ctx.may_block {
-        ctx.complete_in_background(move |_, _| {
-            drop(tables);
+        ctx.complete_in_background(move |server, _| {
+            server.memory.free_without_cell(|| drop(tables));
             b"+OK\r\n".to_vec()
         });
     } else {

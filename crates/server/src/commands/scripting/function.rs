@@ -47,7 +47,7 @@ fn engine_error(text: &[u8]) -> CommandError {
 }
 
 /// Libraries change one after the other, and the log has the same order. DELETE and FLUSH, which are exclusive, wait
-/// for the threads in the gate. A transaction with any of these commands runs in exclusive mode, on its worker.
+/// for the threads in the gate. A transaction with any of these commands runs in exclusive mode.
 static LIBRARY_CHANGES: Mutex<()> = Mutex::new(());
 
 /// Changes the libraries by a command that runs clients' code, on a background thread if the command is neither part of
@@ -66,8 +66,8 @@ fn change_libraries(
             protocol: ctx.client.protocol,
             apply: Box::new(apply),
         };
-        ctx.run_in_background(Box::new(move |server, seat| match check(server, &source) {
-            Ok(()) => change.load(SourceLoad::new(server, &source), server, seat),
+        ctx.prepare_in_background(Box::new(move |server, _| match check(server, &source) {
+            Ok(()) => change.load(SourceLoad::new(server, &source), server),
             Err(error) => change.refuse(&error.0),
         }));
         return Ok(());
@@ -104,15 +104,15 @@ impl LibraryChange {
         BackgroundStep::reply(build_reply(self.protocol, |reply| reply.error_bytes(error)))
     }
 
-    /// Runs the code of the next library. Makes the change once the code of all has run.
-    fn load(self, mut libraries: SourceLoad, server: &Arc<Server>, seat: &mut Seat) -> BackgroundStep {
+    /// Runs the code of the next library. The change is made once the code of all has run. Until then CLIENT KILL ends
+    /// the command without waiting for it.
+    fn load(self, mut libraries: SourceLoad, server: &Server) -> BackgroundStep {
         match libraries.load_next(server) {
-            Some(Ok(loaded)) => self.make(loaded, server, seat),
-            Some(Err(error)) => self.refuse(&error),
-            None => {
-                let rest: BackgroundRun = Box::new(move |server, seat| self.load(libraries, server, seat));
-                BackgroundStep::Continue(rest)
+            Some(Ok(loaded)) => {
+                BackgroundStep::TakeEffect(Box::new(move |server, seat| self.make(loaded, server, seat)))
             }
+            Some(Err(error)) => self.refuse(&error),
+            None => BackgroundStep::Continue(Box::new(move |server, _| self.load(libraries, server))),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The replies of COMMAND and its subcommands: the commands' metadata in the form that clients see.
 //!
-//! They show only commands that have a handler. Each function writes one complete reply. It gets all words of the
-//! request, so that the first name of `COMMAND INFO get` is word 2.
+//! They show only commands that have a handler. Lists of all commands are those of Valkey: Weft's own commands are
+//! shown under their names only, like its own parameters. Each function writes one complete reply. It gets all words of
+//! the request, so that the first name of `COMMAND INFO get` is word 2.
 
 use weft_resp::{Reply, glob};
 
@@ -11,17 +12,22 @@ use weft_command_table::spec::{
     ArgSpec, ArgType, BeginSearch, Categories, CommandFlags, CommandSpec, FindKeys, KeySpec,
 };
 
+/// Returns the top-level commands that lists of all commands show.
+fn listed_commands<H>(registry: &Registry<H>) -> impl Iterator<Item = &'static Command<H>> + Clone {
+    registry.top_level().filter(|command| !command.spec.is_own)
+}
+
 /// Replies to COMMAND: describes every command.
 pub fn all<H>(registry: &Registry<H>, out: &mut Reply<'_>) {
-    out.array(registry.top_level_count());
-    for command in registry.top_level() {
+    out.array(listed_commands(registry).count());
+    for command in listed_commands(registry) {
         reply_command_info(registry, command, out);
     }
 }
 
 /// Replies to COMMAND COUNT: the number of commands without subcommands.
 pub fn count<H>(registry: &Registry<H>, out: &mut Reply<'_>) {
-    out.integer(registry.top_level_count() as i64);
+    out.integer(listed_commands(registry).count() as i64);
 }
 
 /// Replies to COMMAND INFO: describes the named commands, or all.
@@ -41,7 +47,7 @@ pub fn info<H, Args: CommandArguments + ?Sized>(registry: &Registry<H>, args: &A
 /// Replies to COMMAND DOCS: the documentation of the named commands except unknown ones, or of all.
 pub fn docs<H, Args: CommandArguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     let commands: Vec<&Command<H>> = if args.len() <= 2 {
-        registry.top_level().collect()
+        listed_commands(registry).collect()
     } else {
         (2..args.len())
             .filter_map(|index| registry.find_by_full_name(args.arg(index)))
@@ -66,8 +72,7 @@ pub fn list<H, Args: CommandArguments + ?Sized>(registry: &Registry<H>, args: &A
         CommandListFilter::Pattern(pattern) => glob::matches(pattern, command.full_name.as_bytes(), true),
     };
     let with_subcommands = |command| std::iter::once(command).chain(registry.subcommands(command).iter().copied());
-    let listed: Vec<&Command<H>> = registry
-        .top_level()
+    let listed: Vec<&Command<H>> = listed_commands(registry)
         .flat_map(with_subcommands)
         .filter(is_listed)
         .collect();

@@ -2,9 +2,11 @@
 
 use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::{CommandError, loading_error};
+use crate::commands::scripting::script::busy_error;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::runtime::config_changes;
+use crate::runtime::config_changes::ConfigSetError;
 use crate::state::Server;
 use weft_cluster::state::BusStatistics;
 use weft_config::{ConfigChangeGuard, ConfigRewriteError, ParameterId, RewriteScope, SetError, SetPermissions, id};
@@ -61,8 +63,11 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
                     .for_each(warn_about_retired_parameter);
                 reply.ok();
             }
-            Err(SetError::Loading) => reply.error_bytes(&loading_error(&server.config).0),
-            Err(SetError::Refused(text)) => reply.error_bytes(&[b"ERR ", &*text].concat()),
+            Err(ConfigSetError::Refused(SetError::Loading)) => reply.error_bytes(&loading_error(&server.config).0),
+            Err(ConfigSetError::Refused(SetError::Refused(text))) => reply.error_bytes(&[b"ERR ", &*text].concat()),
+            Err(ConfigSetError::ScriptBusy(script)) => {
+                reply.error_bytes(&busy_error(&server.config, script.is_function).0);
+            }
         })
     })
 }

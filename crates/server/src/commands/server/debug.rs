@@ -134,7 +134,18 @@ const SUBCOMMANDS: &[DebugSubcommand] = &[
     ("mallctl-str", 3..=4, allocator_text),
     ("dict-resizing", 3..=3, reply_ok),
     ("hashtable-can-abort-shrink", 3..=3, reply_ok),
-    ("client-enforce-reply-list", 3..=3, reply_ok),
+    ("client-enforce-reply-list", 3..=3, |ctx| {
+        let server = ctx.server;
+        let enforces = parse_switch(ctx.arg(2));
+        server
+            .stats
+            .history
+            .enforces_reply_list
+            .store(enforces, Ordering::Relaxed);
+        server.config.invalidate_caches();
+        reply_ok(ctx)
+    }),
+    ("force-free-primary-async", 3..=3, reply_ok),
     ("pause-after-fork", 3..=3, |ctx| {
         let pauses = parse_switch(ctx.arg(2));
         ctx.server

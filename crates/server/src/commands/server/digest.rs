@@ -20,7 +20,7 @@ use weft_values::sorted_set::SortedSetView;
 use weft_values::sorted_set::packed::PackedSortedSet;
 use weft_values::stream::{Stream, StreamId};
 
-use crate::keyspace::access::{KeyCounts, is_expired};
+use crate::keyspace::access::KeyCounts;
 
 /// Marks a key that expires. The time is left out, because it differs between copies.
 const EXPIRE_MARK: &[u8] = b"!!expire!!";
@@ -160,7 +160,7 @@ pub fn digest_value(entry: EntryRef<'_, Value>, now_ms: u64) -> DataDigest {
 /// Calls a function with each key of a database.
 pub type DatabaseWalk<'a> = dyn FnMut(DbIndex, &mut dyn FnMut(SlotIndex, EntryRef<'_, Value>)) + 'a;
 
-/// Returns the digest of all databases.
+/// Returns the digest of all databases. A key that has expired and is not deleted yet is a part of it, as in Valkey.
 pub fn digest_all(counts: &KeyCounts, now_ms: u64, walk: &mut DatabaseWalk<'_>) -> DataDigest {
     let mut all = DataDigest::default();
     for db in DbIndex::all(counts.databases()) {
@@ -169,12 +169,10 @@ pub fn digest_all(counts: &KeyCounts, now_ms: u64, walk: &mut DatabaseWalk<'_>) 
         }
         all.add_ordered(&(db.get() as u32).to_be_bytes());
         walk(db, &mut |_, entry| {
-            if !is_expired(entry.expire_at_ms(), now_ms) {
-                let mut key = DataDigest::default();
-                key.add_ordered(entry.key());
-                key.add_value(entry, now_ms);
-                all.add_unordered(&key.0);
-            }
+            let mut key = DataDigest::default();
+            key.add_ordered(entry.key());
+            key.add_value(entry, now_ms);
+            all.add_unordered(&key.0);
         });
     }
     all

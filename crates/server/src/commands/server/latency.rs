@@ -8,6 +8,7 @@ use crate::commands::error::CommandError;
 use crate::commands::registry;
 use crate::observability::latency::{LatencySample, LatencySeries};
 use crate::observability::metrics::Metrics;
+use crate::observability::stalls::StallKind;
 use weft_command_table::registry::Command;
 use weft_config::{Config, id};
 use weft_resp::Reply;
@@ -276,6 +277,9 @@ fn latency_report(events: &[(&'static str, LatencySeries)], config: &Config, now
     }
     if has("expire-cycle") {
         text.push_str("- Many keys expire at the same moment: spread their times.\n");
+    }
+    if StallKind::ALL.iter().any(|kind| has(kind.event())) {
+        text.push_str("- The log names the commands and clients that have kept threads busy at the time of the watchdog's events.\n");
     }
     text
 }

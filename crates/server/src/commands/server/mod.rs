@@ -21,6 +21,7 @@ pub mod save;
 mod sections;
 pub mod shutdown;
 pub mod time;
+pub mod weft;
 
 use super::context::{CommandResult, Context};
 

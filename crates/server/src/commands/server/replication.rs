@@ -1,9 +1,12 @@
 //! ROLE, REPLICAOF, FAILOVER, and the replication commands that servers send to each other.
 
 use weft_base::ClientId;
+use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, exclusive, leased};
+use crate::commands::context::{
+    Binding, CommandResult, Context, NextStep, build_reply, count_late_error, exclusive, leased,
+};
 use crate::commands::error::CommandError;
 use crate::net::client::{ClientFlags, ReplicaHandshake};
 use crate::observability::log;
@@ -11,7 +14,7 @@ use crate::replication::role;
 use crate::replication::{
     CoordinatedFailover, CoordinatedFailoverState, Endpoint, LinkState, ReplicaInfo, ReplicaSyncState, ResumePosition,
 };
-use crate::state::{PrimaryThreadCommand, Server, SyncRequest};
+use crate::state::{PermissionCheck, PermissionLoss, PrimaryThreadCommand, Server, SyncRequest};
 use weft_config::id;
 use weft_os::atomic::Ordering;
 
@@ -104,15 +107,8 @@ fn start_takeover(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
 /// # Errors
 /// If this server cannot serve replicas now, or if the replica's capabilities do not suffice.
 fn start_sync(ctx: &mut Context<'_, '_>, resume: Option<ResumePosition>, is_psync: bool) -> CommandResult {
+    check_serves_replicas(ctx.server)?;
     let repl = &ctx.server.replication;
-    if repl.is_failing_over() {
-        return Err(CommandError::constant("NOMASTERLINK Can't SYNC while failing over"));
-    }
-    if repl.is_replica() && repl.state().phase != LinkState::Connected {
-        return Err(CommandError::constant(
-            "NOMASTERLINK Can't SYNC while not connected with my master",
-        ));
-    }
     let handshake = ctx.client.handshake.as_deref();
     if handshake.is_some_and(|handshake| handshake.excludes_data && !handshake.supports_eof_mark) {
         return Err(CommandError::constant("ERR Filtered replica requires EOF capability"));
@@ -132,8 +128,43 @@ fn start_sync(ctx: &mut Context<'_, '_>, resume: Option<ResumePosition>, is_psyn
             return Ok(());
         }
     }
-    ctx.next_step = NextStep::Sync(Box::new(SyncRequest { resume, is_psync }));
+    let request = SyncRequest {
+        resume,
+        is_psync,
+        disconnection_count: repl.replicas.disconnection_count(),
+    };
+    let check = with_sync_check(ctx.permission_check(), ctx.command.id as usize);
+    ctx.next_step = NextStep::Sync(Box::new((request, check)));
     Ok(())
+}
+
+/// Checks if this server can serve replicas now.
+///
+/// # Errors
+/// If it is failing over, or has no link to its primary.
+fn check_serves_replicas(server: &Server) -> CommandResult {
+    let repl = &server.replication;
+    if repl.is_failing_over() {
+        return Err(CommandError::constant("NOMASTERLINK Can't SYNC while failing over"));
+    }
+    if repl.is_replica() && repl.state().phase != LinkState::Connected {
+        return Err(CommandError::constant(
+            "NOMASTERLINK Can't SYNC while not connected with my master",
+        ));
+    }
+    Ok(())
+}
+
+/// Extends the check of a client's permission by one if this server can still serve replicas. It is made right before
+/// the client's connection leaves its worker. `command` is the index of the command, which counts as done by then.
+pub fn with_sync_check(mut permission: PermissionCheck, command: usize) -> PermissionCheck {
+    Box::new(move |server, thread_index| {
+        permission(server, thread_index)?;
+        check_serves_replicas(server).map_err(|error| {
+            count_late_error(server, thread_index, command, error.code());
+            PermissionLoss::Denied(build_reply(Protocol::Resp2, |reply| reply.error_bytes(&error.0)))
+        })
+    })
 }
 
 fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -194,21 +225,8 @@ fn become_primary(ctx: &mut Context<'_, '_>) {
 
 /// Returns the client's description for the log.
 fn describe_client(ctx: &Context<'_, '_>) -> String {
-    let client = &ctx.client;
-    let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-    let (name, user) = match ctx.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG) {
-        true => ("*redacted*".to_owned(), "*redacted*".to_owned()),
-        false => (shown(&client.name), shown(client.login.name())),
-    };
-    format!(
-        "id={} addr={} laddr={} fd={} name={name} user={user} lib-name={} lib-ver={}",
-        client.id,
-        client.address,
-        client.local_address,
-        client.fd,
-        shown(&client.lib_name),
-        shown(&client.lib_version),
-    )
+    let hides_user_data = ctx.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
+    ctx.client.short_log_line(hides_user_data)
 }
 
 fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {

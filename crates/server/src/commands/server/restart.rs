@@ -40,7 +40,7 @@ pub fn restart(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
     }
     let hides_user_data = ctx.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
-    let description = ctx.client.log_line(ctx.now_ms, Default::default(), hides_user_data);
+    let description = ctx.client.short_log_line(hides_user_data);
     save::begin_shutdown(
         ctx.server,
         ShutdownOptions {

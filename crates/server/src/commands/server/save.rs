@@ -107,15 +107,16 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         None => {}
     }
     ctx.reply_from_background(move |server, _| {
-        if let Some(run) = server.scripting.running.overdue_holder(None) {
-            return busy_reply_of_run(&server.config, &run);
-        }
         let reply = match aof::start_rewrite(server) {
             Ok(()) => "+Background append only file rewriting started\r\n".to_owned(),
             Err(RewriteError::Busy(SnapshotPurpose::AofBase)) => format!("-{REWRITE_IN_PROGRESS}\r\n"),
             Err(RewriteError::Busy(_)) => {
                 schedule(server);
                 SCHEDULED.to_owned()
+            }
+            Err(RewriteError::ScriptBusy(script)) => {
+                let error = busy_error(&server.config, script.is_function);
+                return build_reply(Protocol::Resp2, |reply| reply.error_bytes(&error.0));
             }
             Err(RewriteError::Failed) => {
                 "-ERR Can't execute an AOF background rewriting. Please check the server logs for more information.\r\n"

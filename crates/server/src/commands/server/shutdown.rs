@@ -67,7 +67,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(busy_error_of_run(&ctx.server.config, &run));
     }
     let hides_user_data = ctx.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
-    let description = ctx.client.log_line(ctx.now_ms, Default::default(), hides_user_data);
+    let description = ctx.client.short_log_line(hides_user_data);
     let shutdown = ShutdownOptions {
         save: match (options.has_save, options.has_no_save) {
             (true, _) => SavePolicy::Always,

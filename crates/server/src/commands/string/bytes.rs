@@ -6,7 +6,7 @@ use weft_resp::number::parse_i64;
 use weft_table::{Blob, EntryRef, NewValue, ValueRef};
 use weft_values::Value;
 
-use crate::commands::context::{Binding, CommandResult, Context, MIN_SHARED_REPLY_BYTES, leased};
+use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::ExpiryUpdate;
 use crate::keyspace::string_encoding::encode_string;
@@ -142,7 +142,7 @@ fn getrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     with_bytes(entry.value(), |bytes| {
         match (clamp_range(start, end, bytes.len()), entry.value()) {
             (None, _) => reply.bulk(b""),
-            (Some((from, to)), ValueRef::Blob(blob)) if to - from >= MIN_SHARED_REPLY_BYTES => {
+            (Some((from, to)), ValueRef::Blob(blob)) if ctx.shared.takes(to - from + 1) => {
                 let part = BlobPart(blob.clone(), from..to + 1);
                 reply.bulk_header(part.1.len());
                 ctx.shared.push(reply.out.len(), Box::new(part));

@@ -18,7 +18,7 @@ fn worker() -> (Arc<Server>, ThreadState) {
     server.clients.directory.add(listener, OTHER);
     let options = TrackingOptions {
         is_broadcast: true,
-        prefixes: [Box::default()].into(),
+        prefixes: [Arc::from(b"".as_slice())].into(),
         ..TrackingOptions::default()
     };
     server.clients.tracking.enable(listener, None, &options, || {});

@@ -52,12 +52,14 @@
 //!     held back, and discarded if it restarts. So clients see each command once.
 //! 14. A thread that calls a function for the first time loads its library before it takes leases. That counts as a run
 //!     of the function, which moves to a script thread if it is too long for a worker, and can be killed there. In a
-//!     transaction the thread has leases already, which count as held by that run.
+//!     transaction the thread has leases already, which count as held by that run. A transaction that changes libraries
+//!     is an exception ([`super::exec_detached`]).
 
 mod prepared;
 mod runner;
 mod session;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_reactor::{Output, OutputMark};
@@ -90,10 +92,11 @@ use super::request::{Outcome, Request};
 use super::script_flags::busy_error;
 use super::slot_stats::{self, CommandCost};
 use super::thread::ThreadState;
-use super::{memory_limit, pins, serve};
+use super::{execution_order, memory_limit, pins, serve};
 use prepared::{PrepareError, PreparedScript, prepare_script};
 use runner::{Runner, ScriptAccess, ScriptOutcome};
 
+pub(super) use prepared::{is_too_long_to_load, prepare_libraries};
 pub(super) use runner::query_workers;
 
 // ---- one command ---------------------------------------------------------------------------------------------------
@@ -260,11 +263,11 @@ fn run_under_leases<'p>(
         client, input, output, ..
     } = connection;
     let args = request.args(input);
-    client.last_command = request.command.full_name;
+    thread.begin_command(client, request.command);
     let (before, length_before) = (output.mark(), output.len());
     let (may_leave, may_block) = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
-    let kill_mark = client.kill_mark.clone().filter(|_| thread.for_script);
+    let kill_mark = client.kill_mark.as_ref().filter(|_| thread.for_script).cloned();
     let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, may_leave, args);
     (runner.has_token, runner.may_restart, runner.kill_mark) = (has_token, true, kill_mark);
     runner.takes_token_to_wait = connection.lease_failures >= ANNOUNCE_AFTER_FAILURES;
@@ -283,6 +286,9 @@ fn run_under_leases<'p>(
         "what a script writes lasts only if it has the token or has ended"
     );
     thread.server.scripting.running.end_run(&run, listed);
+    if !is_stopped {
+        execution_order::note_script(client, args.iter());
+    }
     if is_stopped && run.has_written() {
         output.truncate(before);
         (thread.may_leave, thread.may_block) = (may_leave, may_block);
@@ -319,11 +325,15 @@ fn run_under_leases<'p>(
     record_script_command(thread, request, connection, length_before, failed);
     let duration = duration_since(thread, start_ticks, &run);
     prepared.program.profile().note_duration(duration);
+    keep_ended_run(thread, run);
+    complete_script_reply(connection, before, unserved)
+}
+
+/// Keeps the memory of a run for the next one. A run on a script thread has a copy of its command, which may be large.
+fn keep_ended_run(thread: &mut ThreadState, run: Arc<scripting::ScriptRun>) {
     if !thread.for_script {
-        // A run on a script thread has a copy of its command, which may be large.
         thread.script_buffers.ended_run = Some(run);
     }
-    complete_script_reply(connection, before, unserved)
 }
 
 /// Lets a script that was stopped before it had written start again: here, or on a script thread if it runs for too

@@ -13,12 +13,13 @@ use crate::commands::error::CommandError;
 use crate::commands::scripting::script::NO_SCRIPT;
 use crate::dispatch::script_flags::{self, ScriptName, named};
 use crate::dispatch::thread::ThreadState;
+use crate::net::client::Client;
 use weft_base::slots::cluster_slot;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
 use weft_config::id;
 use weft_scripting as scripting;
-use weft_scripting::{CurrentRun, FunctionError, Program, RunParameters, ScriptFlags, ScriptRun, StopReason};
+use weft_scripting::{CurrentRun, FunctionError, Library, Program, RunParameters, ScriptFlags, ScriptRun, StopReason};
 
 /// The run time after which a script is too long for a worker.
 const MAX_TIME_ON_WORKER: Duration = Duration::from_micros(500);
@@ -122,6 +123,41 @@ fn loading_run(
     }
 }
 
+/// Returns `true` if code of libraries that takes this time is too long for a worker.
+pub(in crate::dispatch) fn is_too_long_to_load(load_time: Duration) -> bool {
+    load_time > MAX_LOAD_TIME_ON_WORKER
+}
+
+/// Runs the code of libraries on a script thread before a client's transaction, so that the transaction can call their
+/// functions there at once. Each is a listed run, as if the client called a function, and holds nothing.
+///
+/// # Errors
+/// If a library cannot be loaded on this thread, its run was killed, the client was killed, or the process is about to
+/// end.
+pub(in crate::dispatch) fn prepare_libraries(
+    thread: &ThreadState,
+    client: &Client,
+    libraries: &[Arc<Library>],
+    args: Args<'_>,
+) -> Result<(), CommandError> {
+    debug_assert!(thread.for_script, "clients can kill the runs");
+    let begin = |name: &[u8]| {
+        let current = loading_run(thread, name, args, false, &|_| {});
+        if thread.server.clients.directory.was_killed(client) {
+            current.run.stop(StopReason::Killed);
+        }
+        current
+    };
+    scripting::prepare_libraries(&thread.server.scripting, libraries, begin).map_err(|error| match error {
+        FunctionError::Failed(text) => not_compiled(text),
+        FunctionError::Stopped(stop) => PrepareError::Stopped(stop).into_error(),
+    })
+}
+
+fn not_compiled(text: Vec<u8>) -> CommandError {
+    CommandError::from_bytes([b"ERR ", &text[..]].concat())
+}
+
 /// Finds or compiles the script of a command. Also returns the number of its keys.
 fn find_program(
     thread: &ThreadState,
@@ -131,7 +167,6 @@ fn find_program(
     note_held_slots: &dyn Fn(&ScriptRun),
 ) -> Result<(Rc<Program>, usize), PrepareError> {
     let scripts = &thread.server.scripting;
-    let not_compiled = |text: Vec<u8>| CommandError::from_bytes([b"ERR ", &text[..]].concat());
     match named(command, args) {
         ScriptName::Source(source) => {
             let keys = key_count(args, CommandError::NOT_AN_INTEGER)?;

@@ -116,7 +116,7 @@ fn read_group() -> BlockingOperation {
 }
 
 fn retry(thread: &mut ThreadState, seat: &mut Seat, unserved: UnservedKeys) -> Option<UnservedKeys> {
-    retry_unserved(thread, seat, &mut HashSet::new(), unserved)
+    retry_unserved(thread, seat, &mut HashSet::new(), unserved).map(|left| left.unserved)
 }
 
 #[test]
@@ -148,9 +148,43 @@ fn a_pause_of_writes_holds_back_only_the_clients_that_write() {
     drop(other_pass);
 
     server.unpause_clients(PauseReason::Client);
-    assert!(retry(&mut thread, &mut seat, left).is_none());
+    assert!(retry(&mut thread, &mut seat, left.unserved).is_none());
     assert!(group_reader.serve_result().is_some_and(|served| served.is_error));
     assert!(!group_reader.is_held_up());
+}
+
+/// The client whose command made the key ready has its reply before the pause ends.
+#[test]
+fn a_reply_waits_for_another_thread_but_not_for_the_end_of_a_pause() {
+    for includes_reads in [false, true] {
+        let (mut thread, mut seat) = thread();
+        let server = thread.server.clone();
+        add_stream(&mut seat, 3);
+        let waiter = add_waiter(&server, &mut seat, 3, read_group());
+        let mut other_seat = server.keyspace.slots.join().expect("a seat");
+        let other_pass = other_seat.enter();
+        let lease = other_pass.try_write(3).expect("the slot is free");
+        let mut attempt = |unserved| {
+            let left = retry_unserved(&mut thread, &mut seat, &mut HashSet::new(), unserved);
+            left.expect("the waiter is not served")
+        };
+        let left = attempt(UnservedKeys::new([3].map(ready_key).into()));
+        assert!(!left.is_paused, "the slot is leased");
+        server.pause_clients(PauseReason::Client, unix_ms(), u64::MAX, includes_reads);
+        let left = attempt(left.unserved);
+        assert_eq!(left.is_paused, includes_reads, "it may have a waiter that reads");
+        drop(lease);
+        drop(other_pass);
+        for _ in 0..2 {
+            let left = attempt(UnservedKeys::new([3].map(ready_key).into()));
+            assert!(left.is_paused && !waiter.is_claimed());
+        }
+        let left = attempt(left.unserved);
+        assert!(left.is_paused && !waiter.is_claimed());
+        server.unpause_clients(PauseReason::Client);
+        assert!(retry(&mut thread, &mut seat, left.unserved).is_none());
+        assert!(waiter.is_claimed());
+    }
 }
 
 #[test]

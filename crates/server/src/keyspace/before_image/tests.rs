@@ -14,6 +14,7 @@ use crate::keyspace::effects::Effects;
 use crate::keyspace::flush::take_databases;
 use crate::keyspace::{Keyspace, Seat, publish_header};
 use crate::notify::keyspace_event::KeyspaceEvent;
+use crate::observability::memory;
 
 const DATABASES: usize = 4;
 
@@ -432,4 +433,29 @@ fn an_urgent_key_is_queued_once_until_it_is_taken() {
     }
     assert_eq!(std::iter::from_fn(|| urgent.take()).count(), 500);
     assert!(urgent.is_empty() && urgent.queued.is_empty());
+}
+
+/// Such keys have no old state. What is kept for a slot is for one database.
+#[test]
+fn images_of_new_keys_take_little_memory() {
+    const KEYS: usize = 1000;
+    let keyspace = Keyspace::new(1, 1);
+    let mut seat = keyspace.slots.join().expect("has a seat");
+    let before_images = &keyspace.before_images;
+    before_images.prepare(&keyspace.slots, None);
+    before_images.begin(&seat.exclusive(), &[DbIndex::FIRST]);
+    let no_keys = SlotTable::new();
+    let before = memory::thread_balance();
+    for slot in 0..KEYS {
+        let name = format!("key:{slot:05}");
+        let key = NamedKey {
+            name: name.as_bytes(),
+            hash: keyspace.hasher.hash(name.as_bytes()),
+            slot: SlotIndex::from_index(slot),
+        };
+        before_images.keep_before_image(DbIndex::FIRST, key, &no_keys);
+    }
+    let each = (memory::thread_balance() - before) / KEYS as i64;
+    assert!((100..400).contains(&each), "{each} bytes for each slot");
+    before_images.end(&keyspace.slots);
 }

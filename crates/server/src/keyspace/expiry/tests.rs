@@ -113,6 +113,21 @@ fn a_leased_slot_does_not_delay_the_expiry_of_other_slots() {
     assert_eq!(scene.effects.expired_keys, KEYS);
 }
 
+/// The slot may have been queued before the import of its keys began.
+#[test]
+fn keys_that_are_being_imported_expire_at_the_source_only() {
+    let mut scene = Fixture::new();
+    let imported = key(3).slot.index();
+    scene.keyspace.slots.header(imported).set_importing(true);
+    assert!(!scene.run(&|| true));
+    assert_eq!(scene.effects.expired_keys, KEYS - 1);
+    assert_eq!(queue_due(&scene.keyspace.slots, &scene.queue, LATER_MS), 0);
+    scene.keyspace.slots.header(imported).set_importing(false);
+    assert_eq!(queue_due(&scene.keyspace.slots, &scene.queue, LATER_MS), 1);
+    assert!(!scene.run(&|| true));
+    assert_eq!(scene.effects.expired_keys, KEYS);
+}
+
 #[test]
 fn a_server_demoted_during_a_slice_deletes_no_more_keys() {
     let mut scene = Fixture::new();

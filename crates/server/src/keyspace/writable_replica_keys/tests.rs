@@ -31,3 +31,14 @@ fn the_expiry_that_was_set_last_applies() {
     keys.clear();
     assert!(keys.len() == 0 && !keys.is_due(u64::MAX));
 }
+
+#[test]
+fn only_a_primary_forgets_its_keys() {
+    let keys = LocalExpiries::default();
+    keys.clear_if(|| unreachable!("there is nothing to forget"));
+    keys.add([key("a", 100)].into_iter());
+    keys.clear_if(|| false);
+    assert!(keys.len() == 1 && keys.is_due(101));
+    keys.clear_if(|| true);
+    assert!(keys.len() == 0 && !keys.is_due(101));
+}

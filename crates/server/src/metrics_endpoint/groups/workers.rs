@@ -3,6 +3,7 @@
 use super::table::metrics;
 use crate::metrics_endpoint::exposition::{Exposition, Metric, SampleValue, seconds};
 use crate::observability::metrics::{Counter, Maximum};
+use crate::observability::stalls::StallKind;
 use crate::state::{Server, WorkerLink};
 use weft_base::ThreadIndex;
 use weft_os::atomic::Ordering;
@@ -28,6 +29,9 @@ metrics! {
     EXCLUSIVE = Metric::counter("weft_exclusive_commands_total", "Times that a command closed the gate and ran in exclusive mode.");
     BACKGROUND = Metric::counter("weft_background_commands_total", "Commands that ran on a background thread.");
     UNFINISHED_JOBS = Metric::gauge("weft_unfinished_jobs", "Jobs that wait for or run on background and script threads.");
+    STALLS = Metric::counter("weft_stalls_total", "Turns of workers, leases of other threads, exclusive modes and unread messages that have lasted for stall-report-threshold.")
+        .labelled(&["kind"]);
+    STALLED = Metric::gauge("weft_present_stalls", "Those of them that have not ended.").labelled(&["kind"]);
     APPLY_THREADS = Metric::counter("weft_apply_thread_commands_total", "Commands of a primary's stream that ran on helping threads.");
 }
 
@@ -62,6 +66,17 @@ pub(super) fn write(out: &mut Exposition, server: &Server) {
     out.single(&LARGEST_BATCH, metrics.highest(Maximum::FullestBatch));
     out.single(&LONGEST_TURN, seconds(metrics.highest(Maximum::LongestTurnNs)));
     out.single(&UNFINISHED_JOBS, server.background.unfinished_jobs());
+    let stalls = &server.stats.stalls;
+    let families: [(&Metric, &dyn Fn(StallKind) -> u64); 2] = [
+        (&STALLS, &|kind| stalls.begun(kind)),
+        (&STALLED, &|kind| stalls.present(kind)),
+    ];
+    for (metric, count) in families {
+        let mut family = out.family(metric);
+        for kind in StallKind::ALL {
+            family.add(&[kind.label()], count(kind));
+        }
+    }
     for (metric, counter) in [
         (&MOVED, Counter::ConnectionsMoved),
         (&BATCHES, Counter::Batches),

@@ -77,6 +77,30 @@ fn broadcasts_go_to_clients_with_a_matching_prefix() {
 }
 
 #[test]
+fn clients_that_track_the_same_prefix_share_its_name() {
+    let table = TrackingTable::default();
+    let with = |names: &[&[u8]]| TrackingOptions {
+        is_broadcast: true,
+        prefixes: names.iter().map(|name| table.shared_prefix(name)).collect(),
+        ..TrackingOptions::default()
+    };
+    let one = with(&[b"a:", b"b:"]);
+    table.enable(ClientId::new(1), None, &one, || {});
+    let two = with(&[b"b:", b"c:"]);
+    table.enable(ClientId::new(2), None, &two, || {});
+    let name = |options: &TrackingOptions, name: &[u8]| options.prefixes.get(name).map(|name| name.as_ptr());
+    assert!(name(&one, b"b:").is_some());
+    assert_eq!(name(&one, b"b:"), name(&two, b"b:"));
+    table.disable(ClientId::new(1), &one, || {});
+    assert_eq!(
+        name(&with(&[b"b:"]), b"b:"),
+        name(&two, b"b:"),
+        "the second client still tracks it"
+    );
+    assert_eq!(table.prefix_count(), 2);
+}
+
+#[test]
 fn invalidations_contain_the_keys_for_each_client() {
     let changed = |name: &[u8], by| ChangedKey {
         name: name.into(),

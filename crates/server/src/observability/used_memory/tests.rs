@@ -38,6 +38,21 @@ fn memory_queued_for_freeing_counts_as_free_once() {
 }
 
 #[test]
+fn memory_freed_without_a_cell_counts_as_free_at_once() {
+    let used = UsedMemory::new(1);
+    used.base.store(10 << 20, Ordering::Relaxed);
+    let mut worker = used.cell(ThreadIndex::new(0)).expect("a worker");
+    let bytes = vec![1u8; 1 << 20];
+    used.store_balance(&mut worker);
+    let before = used.used_bytes() as i64;
+    std::thread::scope(|scope| {
+        scope.spawn(|| used.free_without_cell(|| drop(bytes)));
+    });
+    let freed = before - used.used_bytes() as i64;
+    assert!((freed - (1 << 20)).abs() < 4096, "{freed}");
+}
+
+#[test]
 fn calibration_includes_threads_without_a_cell() {
     let used = UsedMemory::new(1);
     let finds = || {

@@ -28,10 +28,12 @@ use weft_os::sync::mpsc;
 mod base_from_dump;
 mod loading;
 mod rewriting;
+mod switching;
 
 pub use base_from_dump::{BaseFromDump, LoadedDumpFile};
 pub use loading::{load_at_start, load_threads, read_manifest_at_start, reload};
-pub use rewriting::{RewriteError, apply_appendonly, start_due_rewrite, start_rewrite};
+pub use rewriting::{OverdueScript, RewriteError, start_due_rewrite, start_rewrite};
+pub use switching::{SwitchError, apply_appendonly};
 
 /// The error of an operation that failed; the reason was logged.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Rewriting the append-only file, and switching it on and off while clients continue.
+//! Rewriting the append-only file while clients continue.
 //!
 //! ```text
 //!   begin             the snapshot's moment                      its end
@@ -9,22 +9,18 @@
 //!                     and the state that the base holds
 //! ```
 //!
-//! Switching on is a rewrite whose increment has a temporary name that no manifest contains until the base is complete.
-//! Until then the next start would load the old files, if there are any.
+//! Switching on ([`super::switching`]) is a rewrite whose increment has a temporary name that no manifest contains
+//! until the base is complete. Until then the next start would load the old files, if there are any.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 
-use super::{
-    AofFailed, AofLocation, FILE_CONSUMER, begin_logging, copy_parameters, delete_history, start_appender,
-    wait_until_written,
-};
+use super::{AofFailed, AofLocation, FILE_CONSUMER, begin_logging, delete_history, start_appender, wait_until_written};
 use crate::keyspace::Seat;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
@@ -39,21 +35,56 @@ use weft_base::files::{FixedPath, error_text};
 use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
 use weft_os::sync::Mutex;
+use weft_scripting::ScriptRun;
 
 /// The number of consecutive failures after which automatic rewrites are delayed.
 const MAX_FAILURES: u64 = 3;
 /// The longest such delay in seconds.
 const MAX_DELAY_S: u64 = 3600;
-/// The time that switching off waits for a rewrite to end.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why no rewrite was started; if necessary it was logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RewriteError {
     /// Another snapshot is being written.
     Busy(SnapshotPurpose),
+    /// This script is overdue, and may never end.
+    ScriptBusy(OverdueScript),
     /// An operation failed.
     Failed,
+}
+
+/// A script, or a function, that is overdue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverdueScript {
+    /// `true` for a function.
+    pub is_function: bool,
+}
+
+impl OverdueScript {
+    fn of_run(run: &ScriptRun) -> Self {
+        let is_function = run.is_function;
+        OverdueScript { is_function }
+    }
+}
+
+/// Checks that no script is overdue.
+///
+/// # Errors
+/// One that is.
+pub(super) fn check_no_overdue_script(server: &Server) -> Result<(), OverdueScript> {
+    match server.scripting.running.overdue_holder(None) {
+        Some(run) => Err(OverdueScript::of_run(&run)),
+        None => Ok(()),
+    }
+}
+
+/// How long a rewrite waits, before its moment, for the scripts on script threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ScriptPatience {
+    /// Until they have ended.
+    UntilEnd,
+    /// Until one is overdue, because a client waits for the start of the rewrite.
+    UntilOverdue,
 }
 
 /// The file to which a rewrite switches at its moment.
@@ -91,12 +122,15 @@ fn temporary_base(place: &AofLocation) -> FixedPath {
     directory.file(format!("temp-rewriteaof-bg-{}.aof", std::process::id()))
 }
 
-/// Starts a rewrite. It waits for exclusive mode, so workers must not call it.
+/// Starts a rewrite for a client, which does not wait for a script that may never end. It waits for exclusive mode, so
+/// workers must not call it.
 ///
 /// # Errors
 /// If it cannot start now.
 pub fn start_rewrite(server: &Arc<Server>) -> Result<(), RewriteError> {
-    start_claimed_rewrite(server, claim_rewrite(server)?)
+    // Before anything is prepared. While the rewrite is prepared, a script may become overdue nevertheless.
+    check_no_overdue_script(server).map_err(RewriteError::ScriptBusy)?;
+    start_claimed_rewrite(server, claim_rewrite(server)?, ScriptPatience::UntilOverdue)
 }
 
 /// Claims the next snapshot. A rewrite does so before it prepares anything: of two that start together only one may
@@ -105,9 +139,13 @@ fn claim_rewrite(server: &Arc<Server>) -> Result<SnapshotClaim<'_>, RewriteError
     SnapshotClaim::new(server, SnapshotPurpose::AofBase).map_err(RewriteError::Busy)
 }
 
-fn start_claimed_rewrite(server: &Arc<Server>, claim: SnapshotClaim<'_>) -> Result<(), RewriteError> {
+fn start_claimed_rewrite(
+    server: &Arc<Server>,
+    claim: SnapshotClaim<'_>,
+    patience: ScriptPatience,
+) -> Result<(), RewriteError> {
     let place = AofLocation::from_config(&server.config);
-    let begun = prepare_increment(server, &place).and_then(|next| start(server, claim, next, place));
+    let begun = prepare_increment(server, &place).and_then(|next| start(server, claim, next, place, patience));
     if matches!(begun, Err(RewriteError::Failed)) {
         server
             .persistence
@@ -193,6 +231,7 @@ fn start(
     mut claim: SnapshotClaim<'_>,
     next: NextIncrement,
     place: AofLocation,
+    patience: ScriptPatience,
 ) -> Result<(), RewriteError> {
     let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
     let incremental = server.config.boolean(id::AOF_REWRITE_INCREMENTAL_FSYNC);
@@ -234,7 +273,7 @@ fn start(
     status.rewriting_since_s.store(unix_ms() / 1000, Ordering::Relaxed);
     // Before the start: the rewrite may fail, and schedule the next one, before this thread goes on.
     let was_scheduled = status.is_rewrite_scheduled.swap(false, Ordering::Relaxed);
-    match claim.start(order) {
+    match start_snapshot(server, &mut claim, order, patience) {
         Ok(thread) => {
             status.rewrites.fetch_add(1, Ordering::Relaxed);
             log::notice!("Background append only file rewriting started by pid {thread}");
@@ -244,7 +283,6 @@ fn start(
         Err(error) => {
             status.is_rewrite_scheduled.fetch_or(was_scheduled, Ordering::Relaxed);
             status.rewriting_since_s.store(0, Ordering::Relaxed);
-            log::warning!("Can't rewrite append only file in background: {error}");
             match unused.lock().take() {
                 // The manifest already names the increment, after the one that is being written.
                 Some(NextIncrement::Increment(appender, file)) => schedule_switch(server, appender, file, true),
@@ -252,9 +290,40 @@ fn start(
                 Some(NextIncrement::First(_)) => server.persistence.aof_files.lock().appender = None,
                 Some(NextIncrement::Temporary(..) | NextIncrement::NoLog) | None => {}
             }
-            Err(RewriteError::Failed)
+            Err(error)
         }
     }
+}
+
+/// Starts the snapshot of a rewrite. Returns the id of its thread.
+fn start_snapshot(
+    server: &Server,
+    claim: &mut SnapshotClaim<'_>,
+    order: SnapshotRequest,
+    patience: ScriptPatience,
+) -> Result<i32, RewriteError> {
+    let started = match patience {
+        ScriptPatience::UntilEnd => claim.start(order),
+        ScriptPatience::UntilOverdue => {
+            exclude_scripts(server).map_err(RewriteError::ScriptBusy)?;
+            let started = claim.start_without_scripts(order);
+            server.scripting.running.end_exclusion();
+            started
+        }
+    };
+    started.map_err(|error| {
+        log::warning!("Can't rewrite append only file in background: {error}");
+        RewriteError::Failed
+    })
+}
+
+/// Excludes runs of scripts on script threads for a client. The caller ends the exclusion.
+///
+/// # Errors
+/// A script that has become overdue meanwhile.
+pub(super) fn exclude_scripts(server: &Server) -> Result<(), OverdueScript> {
+    let excluded = server.scripting.running.exclude_runs_for_client();
+    excluded.map_err(|run| OverdueScript::of_run(&run))
 }
 
 /// Removes a first appender to which the log was not switched, because the file was switched off while the rewrite was
@@ -372,6 +441,8 @@ fn finish_rewrite(
         status.is_rewrite_scheduled.store(true, Ordering::Relaxed);
     }
     if done {
+        let is_first = phase == AofState::WritingBase;
+        status.is_ending_first_rewrite.store(is_first, Ordering::Release);
         // From now on the increments behind the base count.
         status.finish_base();
         if phase == AofState::WritingBase && status.state() == phase {
@@ -382,6 +453,7 @@ fn finish_rewrite(
     let took_s = (unix_ms() / 1000).saturating_sub(summary.started_s);
     status.last_rewrite_s.store(took_s as i64 + 1, Ordering::Relaxed);
     status.rewriting_since_s.store(0, Ordering::Relaxed);
+    status.is_ending_first_rewrite.store(false, Ordering::Release);
     if done {
         // Threads that wait for the base find the rewrite ended.
         server.wake_log_waiters();
@@ -554,131 +626,6 @@ fn update_sizes(server: &Server, place: &AofLocation, manifest: &Manifest, base:
     server.persistence.aof.base_bytes.store(bytes, Ordering::Relaxed);
 }
 
-// ---- switching -----------------------------------------------------------------------------------------------------
-/// Applies the parameter `appendonly`. `may_wait` is `true` if the caller is outside the gate. Otherwise a background
-/// thread does the work.
-///
-/// # Errors
-/// If the file cannot be switched on.
-pub fn apply_appendonly(server: &Arc<Server>, can_wait: bool) -> Result<(), AofFailed> {
-    let wanted = server.config.boolean(id::APPENDONLY);
-    match (server.persistence.aof.state(), wanted) {
-        (AofState::Off, true) => switch_on(server, can_wait),
-        (AofState::WritingBase | AofState::On, false) if can_wait => {
-            switch_off(server);
-            Ok(())
-        }
-        (AofState::WritingBase | AofState::On, false) => {
-            let job: BackgroundJob = Box::new(|server, _| {
-                // The file may have been switched on again meanwhile, and is not switched on before this has ended.
-                let _change = server.config.begin_change();
-                if !server.config.boolean(id::APPENDONLY) {
-                    switch_off(server);
-                }
-            });
-            // The receiving threads end only at shutdown.
-            let _ = server.background.long_commands.send(job);
-            Ok(())
-        }
-        _ => Ok(()),
-    }
-}
-
-fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
-    let status = &server.persistence.aof;
-    // They may not have been copied since the start.
-    copy_parameters(server);
-    // A sync of the previous file may have failed after that file was switched off.
-    status.clear_failures();
-    status.set_state(AofState::WritingBase);
-    if !may_wait {
-        status.is_rewrite_scheduled.store(true, Ordering::Relaxed);
-        log::notice!("AOF was enabled during a transaction. An AOF background was scheduled to start when possible.");
-        return Ok(());
-    }
-    match server.persistence.snapshot.purpose() {
-        Some(SnapshotPurpose::AofBase) => {
-            log::notice!(
-                "AOF was enabled but there is already an AOF rewriting in background. Stopping background AOF and \
-                 starting a rewrite now."
-            );
-            server.persistence.snapshot.cancel(&[SnapshotPurpose::AofBase]);
-            server.persistence.snapshot.wait_for_cancelled();
-        }
-        Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas | SnapshotPurpose::SlotMigration) => {
-            status.is_rewrite_scheduled.store(true, Ordering::Relaxed);
-            log::notice!(
-                "AOF was enabled but there is already another background operation. An AOF background was scheduled to \
-                 start when possible."
-            );
-            return Ok(());
-        }
-        None => {}
-    }
-    match start_rewrite(server) {
-        Ok(()) => Ok(()),
-        Err(RewriteError::Busy(_)) => {
-            status.is_rewrite_scheduled.store(true, Ordering::Relaxed);
-            Ok(())
-        }
-        Err(RewriteError::Failed) => {
-            status.set_state(AofState::Off);
-            server.persistence.aof_files.lock().appender = None;
-            log::warning!(
-                "The server needs to enable the AOF but can't trigger a background AOF rewrite operation. Check the above \
-                 logs for more info about the error."
-            );
-            Err(AofFailed)
-        }
-    }
-}
-
-fn switch_off(server: &Arc<Server>) {
-    let status = &server.persistence.aof;
-    if server.persistence.snapshot.cancel(&[SnapshotPurpose::AofBase]) {
-        log::notice!("Killing running AOF rewrite child");
-        server.persistence.snapshot.wait_for_end(CANCEL_TIMEOUT);
-    }
-    let Some(mut seat) = server.keyspace.slots.join() else {
-        log::warning!("The append-only file cannot be switched off: all thread slots of the keyspace are in use");
-        return;
-    };
-    server.scripting.running.exclude_runs();
-    {
-        let _all = seat.exclusive();
-        server.keyspace.hooks.set(Hooks::LOG_FILE, false);
-        status.is_switching_off.store(true, Ordering::Relaxed);
-        server
-            .propagation
-            .schedule_mark(|consumers| drop(consumers.remove(FILE_CONSUMER)));
-    }
-    server.scripting.running.end_exclusion();
-    wait_until_written(server);
-    // Set before the last sync: new waits for the disk are refused.
-    status.set_state(AofState::Off);
-    status.is_switching_off.store(false, Ordering::Relaxed);
-    let appender = server.persistence.aof_files.lock().appender.take();
-    if let Some(appender) = appender {
-        appender.lock().finish();
-    }
-    server.wake_log_waiters();
-    if status.is_rewrite_scheduled.swap(false, Ordering::Relaxed) {
-        log::notice!("AOF was disabled but there is a scheduled AOF background, cancel it.");
-    }
-    if status.clear_failures() {
-        server.config.invalidate_caches();
-    }
-    debug_assert!(
-        !server.keyspace.hooks.current().intersects(Hooks::LOG_FILE),
-        "nothing is logged for a file that is off"
-    );
-    server.update_reply_milestone();
-    // Clients that wait for the disk get their replies now.
-    for worker in &server.workers {
-        worker.send(crate::state::Message::LogAdvanced);
-    }
-}
-
 // ---- automatic rewrites --------------------------------------------------------------------------------------------
 /// Starts a rewrite if one is due, because it was scheduled or the files have grown. Called by the cron. A background
 /// thread performs the rewrite.
@@ -697,7 +644,7 @@ pub fn start_due_rewrite(server: &Arc<Server>) {
         if let Ok(claim) = claim_rewrite(server)
             && !server.must_keep_data_files()
         {
-            let _ = start_claimed_rewrite(server, claim);
+            let _ = start_claimed_rewrite(server, claim, ScriptPatience::UntilEnd);
         }
         server
             .persistence

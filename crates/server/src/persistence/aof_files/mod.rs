@@ -94,6 +94,9 @@ pub struct AofStatus {
     pub is_rewrite_scheduled: AtomicBool,
     /// `true` if a background thread is about to start a rewrite.
     pub is_rewrite_requested: AtomicBool,
+    /// `true` while the rewrite that switches the file on ends. A client that waits for the disk goes on only when INFO
+    /// says that the rewrite has ended.
+    pub is_ending_first_rewrite: AtomicBool,
     /// `true` while the file is being switched off: set in exclusive mode, when the log stops feeding the file, until
     /// the state is [`AofState::Off`].
     pub is_switching_off: AtomicBool,
@@ -175,9 +178,11 @@ impl AofStatus {
     }
 
     /// Returns `true` if the files hold all data. They do not before the first base is complete, and not between a full
-    /// synchronization and the base that follows it.
+    /// synchronization and the base that follows it. The rewrite that wrote the base has ended.
     pub fn is_complete(&self) -> bool {
-        self.has_base_of_present_data() && self.state() == AofState::On
+        self.has_base_of_present_data()
+            && self.state() == AofState::On
+            && !self.is_ending_first_rewrite.load(Ordering::Acquire)
     }
 
     /// Returns `true` if the data has not been replaced since the moment of the current base.

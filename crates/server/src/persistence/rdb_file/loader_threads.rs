@@ -28,6 +28,7 @@ use super::batch::{Batch, RawKey};
 use super::insert::{InsertContext, KeyInserter, SharedSlots, SlotAccess};
 use crate::keyspace::Slot;
 use crate::keyspace::hash::KeyHasher;
+use crate::observability::memory;
 
 /// The maximum number of loader threads. The reader cannot keep more of them busy.
 const MAX_THREADS: usize = 16;
@@ -207,6 +208,7 @@ fn run_thread<'b>(inserters: &Receiver<KeyInserter<'b>>, pieces: &Receiver<Piece
         return;
     };
     while let Ok(piece) = pieces.recv() {
+        memory::use_own_arena();
         inserter.insert_keys(&piece.batch, &piece.keys);
     }
 }

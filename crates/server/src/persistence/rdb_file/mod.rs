@@ -46,7 +46,8 @@ pub use load::{
 pub use loader_threads::LoadThreads;
 pub use rewrite_commands::{RdbToCommands, rewrite_to_commands};
 pub use save::{
-    KeyEncodingOptions, RdbFormat, RdbHeader, SaveContents, SavedKey, UnfinishedImport, save, write_database,
+    KeyDelay, KeyEncodingOptions, RdbFormat, RdbHeader, SaveContents, SavedKey, UnfinishedImport, save, temporary_name,
+    write_database,
 };
 pub use source::RdbSource;
 pub use value_length::{is_empty_value, module_name, skip_value};

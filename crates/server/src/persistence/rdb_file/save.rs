@@ -1,5 +1,7 @@
 //! Writing of RDB files.
 
+use std::time::Duration;
+
 use weft_base::files::FixedPath;
 use weft_base::{DbIndex, SlotIndex};
 use weft_table::{EntryRef, ValueRef};
@@ -14,6 +16,7 @@ use crate::keyspace::access::KeyCounts;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk};
 use weft_config::{COMPATIBLE_VERSION, Config, id};
+use weft_os::time::Instant;
 use weft_rdb::dump_payload::{self, VERSION};
 use weft_rdb::hashes;
 use weft_rdb::strings::{write_integer, write_length, write_string};
@@ -23,6 +26,8 @@ const FIRST_VERSION_WITH_NEWEST_FORMAT: u32 = 0x09_00_00;
 
 /// The number of keys between two checks for write errors.
 const KEYS_PER_STEP: usize = 256;
+/// The interval at which a thread that waits after a key checks if the delay is 0 now.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The contents of a dump.
 pub struct SaveContents<'c> {
@@ -36,6 +41,17 @@ pub struct SaveContents<'c> {
     pub config: &'c Config,
     /// Interprets the access clocks of entries.
     pub clock: AccessClock,
+    /// Decides if there is a delay after each key.
+    pub key_delay: KeyDelay,
+}
+
+/// Decides if a file is saved slowly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyDelay {
+    /// As `rdb-key-save-delay` says.
+    Configured,
+    /// There is no delay.
+    None,
 }
 
 /// The version of the RDB format.
@@ -242,12 +258,17 @@ impl KeyEncodingOptions {
     }
 }
 
+/// Returns the name of a file that is being saved in the foreground.
+pub fn temporary_name() -> String {
+    format!("temp-{}.rdb", std::process::id())
+}
+
 /// Saves all data to a file. Until it is complete, it has a temporary name in the working directory of its path.
 ///
 /// # Errors
 /// If a step of saving fails.
 pub fn save(path: &FixedPath, purpose: RdbFilePurpose, contents: &SaveContents<'_>) -> Result<(), RdbSaveError> {
-    let temporary = path.directory().file(format!("temp-{}.rdb", std::process::id()));
+    let temporary = path.directory().file(temporary_name());
     write_file(temporary, purpose, contents)?.publish(path)
 }
 
@@ -271,6 +292,27 @@ pub(crate) fn write_file(
 }
 
 impl SaveContents<'_> {
+    /// Waits as required by `rdb-key-save-delay`. Setting it to 0 ends the wait. A delay after several keys, which is a
+    /// microsecond, is left out.
+    fn wait_after_key(&self) {
+        let delay_us = || match self.key_delay {
+            KeyDelay::Configured => u64::try_from(self.config.integer(id::RDB_KEY_SAVE_DELAY)).unwrap_or(0),
+            KeyDelay::None => 0,
+        };
+        let us = delay_us();
+        if us == 0 {
+            return;
+        }
+        let until = Instant::now() + Duration::from_micros(us);
+        while delay_us() != 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            weft_os::thread::sleep(left.min(POLL_INTERVAL));
+        }
+    }
+
     fn write_keys(
         &self,
         gathering: &mut BufferedWriter,
@@ -292,6 +334,7 @@ impl SaveContents<'_> {
                     written += 1;
                     // The newest format can represent every value.
                     let _ = style.write_key(&mut gathering.bytes, entry.into());
+                    self.wait_after_key();
                     if gathering.is_full() {
                         passed = file.write(&gathering.take());
                     }

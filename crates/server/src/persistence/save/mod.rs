@@ -34,8 +34,8 @@ use crate::observability::metrics::Counter;
 use crate::observability::slow_library::SlowLibraryReport;
 use crate::persistence::rdb_file;
 use crate::persistence::rdb_file::{
-    LoadDestination, LoadThreads, LoadedFile, OnKeyDropped, ProgressCallback, RdbFault, RdbFilePurpose, RdbHeader,
-    RdbLoadError, RdbLoader, SaveContents, StoredReplicationPosition,
+    KeyDelay, LoadDestination, LoadThreads, LoadedFile, OnKeyDropped, ProgressCallback, RdbFault, RdbFilePurpose,
+    RdbHeader, RdbLoadError, RdbLoader, SaveContents, StoredReplicationPosition,
 };
 use crate::persistence::snapshot::{AuxField, access_clock};
 use crate::replication::ReplicationState;
@@ -68,7 +68,7 @@ fn save_without_scripts(server: &Server, seat: &mut Seat) -> Result<(), SaveFail
         // A background save that has begun meanwhile is older, and must not replace this file.
         cancel_for_flush(server);
         let _publication = server.persistence.snapshot.hold_publication();
-        write(server, &mut all, &rdb_path(&server.config))
+        write(server, &mut all, &rdb_path(&server.config), KeyDelay::Configured)
     };
     server.scripting.running.end_exclusion();
     written
@@ -101,7 +101,8 @@ pub fn save_in_foreground(server: &Server, seat: &mut Seat) -> Result<(), Foregr
             // The dump of a primary that was loaded before may still have to get its name.
             let _publication = server.persistence.snapshot.hold_publication();
             let path = rdb_path(&server.config);
-            write(server, &mut all, &path).map_err(|SaveFailed| ForegroundSaveError::Failed)
+            let written = write(server, &mut all, &path, KeyDelay::Configured);
+            written.map_err(|SaveFailed| ForegroundSaveError::Failed)
         }
     };
     drop(all);
@@ -109,14 +110,14 @@ pub fn save_in_foreground(server: &Server, seat: &mut Seat) -> Result<(), Foregr
     written
 }
 
-fn write(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath) -> Result<(), SaveFailed> {
+fn write(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath, key_delay: KeyDelay) -> Result<(), SaveFailed> {
     if server.lacks_data() {
         log::warning!("The data is not saved while it is being loaded");
         return Err(SaveFailed);
     }
     // Nothing changes before the position is known.
     let notes = backlog_writer::current_position(server).aux_fields();
-    write_file(server, all, path, RdbFilePurpose::Dump, &notes)?;
+    write_file(server, all, path, RdbFilePurpose::Dump, &notes, key_delay)?;
     log::notice!("DB saved on disk");
     server
         .persistence
@@ -132,6 +133,7 @@ fn write_file(
     path: &FixedPath,
     purpose: RdbFilePurpose,
     notes: &[AuxField],
+    key_delay: KeyDelay,
 ) -> Result<(), SaveFailed> {
     let now_s = unix_ms() / 1000;
     let functions = server.scripting.libraries.codes();
@@ -149,6 +151,7 @@ fn write_file(
         },
         config: &server.config,
         clock: access_clock(&server.config, now_s),
+        key_delay,
     };
     rdb_file::save(path, purpose, &contents).map_err(|error| {
         log::warning!("{error}");
@@ -312,7 +315,7 @@ pub fn load_rdb_preamble(
 /// # Errors
 /// If the file cannot be written. The reason has been logged.
 pub fn write_base_file(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath) -> Result<(), SaveFailed> {
-    write_file(server, all, path, RdbFilePurpose::AofBase, &[])
+    write_file(server, all, path, RdbFilePurpose::AofBase, &[], KeyDelay::None)
 }
 
 /// The options of a load.
@@ -485,7 +488,8 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
     // CONFIG SET may change the name or the directory before the file is loaded.
     let path = rdb_path(&server.config);
     if how.should_save {
-        write(server, &mut all, &path).map_err(|SaveFailed| ReloadError::Save)?;
+        // A file that is written at the same time in the background may be delayed, to be observed.
+        write(server, &mut all, &path, KeyDelay::None).map_err(|SaveFailed| ReloadError::Save)?;
     }
     let keyspace = &server.keyspace;
     let databases = DbIndex::all(keyspace.counts.databases());

@@ -34,6 +34,29 @@ fn reads_return_the_appended_bytes_from_any_offset() {
 }
 
 #[test]
+fn other_threads_see_the_memory_before_and_after_something_was_freed() {
+    const BLOCK: u64 = BLOCK_BYTES as u64;
+    let reader = ClientId::new(1);
+    let mut backlog = ReplicationBacklog::default();
+    let memory = backlog.shared_memory();
+    assert_eq!((memory.bytes(), memory.highest_bytes()), (0, 0));
+    backlog.open(at(0));
+    backlog.pin(reader, at(0));
+    backlog.append(&bytes(0, 10 * BLOCK_BYTES), 0);
+    assert_eq!((memory.bytes(), memory.highest_bytes()), (10 * BLOCK, 10 * BLOCK));
+    backlog.pin(reader, at(4 * BLOCK_BYTES as i64));
+    assert_eq!((memory.bytes(), memory.highest_bytes()), (6 * BLOCK, 10 * BLOCK));
+    memory.settle();
+    assert_eq!((memory.bytes(), memory.highest_bytes()), (6 * BLOCK, 6 * BLOCK));
+    backlog.unpin(reader);
+    assert_eq!((memory.bytes(), memory.highest_bytes()), (BLOCK, 6 * BLOCK));
+    backlog.close();
+    assert_eq!((memory.bytes(), memory.highest_bytes()), (0, 6 * BLOCK));
+    memory.settle();
+    assert_eq!(memory.highest_bytes(), 0);
+}
+
+#[test]
 fn the_backlog_keeps_its_size_and_what_readers_need() {
     let mut backlog = ReplicationBacklog::default();
     backlog.open(at(0));

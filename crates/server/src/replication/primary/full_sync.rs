@@ -180,7 +180,9 @@ impl DumpReceiver {
     fn write_raw(&self, mut bytes: &[u8], config: &Config, running: Option<&SnapshotState>) -> io::Result<()> {
         let mut progress = Instant::now();
         while !bytes.is_empty() {
-            match self.handle.write(bytes) {
+            let written = self.handle.write(bytes);
+            descriptor::activity();
+            match written {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     bytes = &bytes[count..];

@@ -168,6 +168,10 @@ impl PrimaryThread {
         loop {
             events.clear();
             self.server.memory.store_balance(&mut memory_cell);
+            self.server
+                .replication
+                .replicas
+                .settle_stream_bytes(self.in_flight_memory());
             self.server.replication.sleep_if_requested();
             let timeout = self.timeout();
             if let Err(error) = self.reactor.wait(timeout, &mut events, MAX_EVENTS_PER_TURN) {
@@ -315,6 +319,12 @@ impl PrimaryThread {
         self.reactor.in_flight(token) + replica.map_or(0, |replica| replica.connection.unencrypted_bytes())
     }
 
+    /// Returns the memory of what is in flight to all replicas, in bytes.
+    fn in_flight_memory(&self) -> u64 {
+        let bytes = self.replicas.keys().map(|token| self.reactor.in_flight_memory(*token));
+        bytes.sum::<usize>() as u64
+    }
+
     fn send_backlog_to_all(&mut self) {
         debug_assert_eq!(
             self.replicas.len(),
@@ -353,6 +363,8 @@ impl PrimaryThread {
                     return self.close_replica(token);
                 };
                 backlog.read(place, SEND_CHUNK_BYTES, &mut output.bytes);
+                let in_flight = self.in_flight_memory() + output.bytes.capacity() as u64;
+                server.replication.replicas.raise_in_flight_bytes(in_flight);
                 assert!(
                     !output.is_empty() || backlog.range().is_none_or(|range| range.end == place),
                     "the backlog has every byte that a replica misses"
@@ -362,9 +374,6 @@ impl PrimaryThread {
             if output.is_empty() || !self.send(token, &mut output) {
                 return;
             }
-            let in_flight: usize = self.replicas.keys().map(|token| self.reactor.in_flight(*token)).sum();
-            let under_way = &server.replication.replicas.in_flight_bytes;
-            under_way.store(in_flight as u64, Ordering::Relaxed);
         }
     }
 

@@ -20,8 +20,11 @@ impl PrimaryThread {
         let Some(registered) = connection.in_transit.take() else {
             return self.forget_connection(&connection.client);
         };
-        if connection.client.login.account().is_deleted() {
-            // Its user was deleted while the connection was on its way.
+        let replicas = &self.server.replication.replicas;
+        if connection.client.login.account().is_deleted()
+            || request.disconnection_count != replicas.disconnection_count()
+        {
+            // Its user was deleted, or all replicas disconnected, while the connection was on its way.
             return self.forget_connection(&connection.client);
         }
         let token = self.next_token;

@@ -1,13 +1,15 @@
 //! Processes the commands that replicas send while they are served.
 
-use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
+use weft_base::{ReplicationOffset, ThreadIndex};
 use weft_resp::number::parse_i64;
 use weft_resp::{Args, ParseOutcome, RequestLimits};
 
 use super::PrimaryThread;
+use crate::commands::permission::check_queued_command;
 use crate::commands::registry;
 use crate::observability::log;
+use crate::state::PermissionLoss;
 use weft_command_table::registry::Lookup;
 use weft_command_table::spec::flag;
 use weft_os::atomic::Ordering;
@@ -76,6 +78,12 @@ impl PrimaryThread {
             return;
         };
         replica.connection.client.commands += 1;
+        if !self.may_run(token, words) {
+            return;
+        }
+        let Some(replica) = self.replicas.get_mut(&token) else {
+            return;
+        };
         let name = words.first().map(|word| word.to_ascii_lowercase()).unwrap_or_default();
         match name.as_slice() {
             b"replconf" => {
@@ -87,6 +95,42 @@ impl PrimaryThread {
             b"quit" => self.close_replica(token),
             _ => self.disconnect_for_command(token, words),
         }
+    }
+
+    /// Returns `true` if the present rules of a replica's user allow a command. Otherwise the replica is disconnected.
+    fn may_run(&mut self, token: usize, words: &[&[u8]]) -> bool {
+        let server = self.server.clone();
+        let thread_index = ThreadIndex::new(self.seat.index());
+        let Some(replica) = self.replicas.get_mut(&token) else {
+            return false;
+        };
+        let client = &mut replica.connection.client;
+        if client.login.is_unrestricted(server.acl.version()) {
+            return true;
+        }
+        let Lookup::Found(command) = registry().lookup(words) else {
+            return true;
+        };
+        let owned: Vec<Vec<u8>> = words.iter().map(|word| word.to_vec()).collect();
+        let loss = match check_queued_command(&server, thread_index, client, command, &owned) {
+            Ok(()) => return true,
+            Err(loss) => loss,
+        };
+        client.last_command = command.full_name;
+        if let PermissionLoss::Denied(bytes) = loss {
+            let (name, error) = (command.full_name, String::from_utf8_lossy(&bytes));
+            log::warning!(
+                "Replica generated a reply to command '{name}', disconnecting it: {}",
+                replica.description(&server.config)
+            );
+            log::warning!(
+                "== CRITICAL == This primary is sending an error to its replica: '{}' after processing the command \
+                 '{name}'",
+                error.trim_end()
+            );
+        }
+        self.close_replica(token);
+        false
     }
 
     /// Disconnects a replica whose command would have a reply, since a reply would corrupt the stream.

@@ -38,6 +38,7 @@ fn request_from_start(server: &Server) -> SyncRequest {
             next_byte: ReplicationOffset::ZERO.next_byte(),
         }),
         is_psync: true,
+        disconnection_count: server.replication.replicas.disconnection_count(),
     }
 }
 
@@ -85,8 +86,8 @@ fn server_with_thread() -> (Arc<Server>, PrimaryThread) {
 fn hand_over_replica(server: &Server, before: impl FnOnce(&Server)) -> TcpStream {
     let login = server.acl.log_in(b"joe", b"").expect("no password is needed");
     let (connection, peer) = connection_of(server, login);
-    before(server);
     let request = Box::new(request_from_start(server));
+    before(server);
     server.hand_over(connection, |connection| {
         let order = PrimaryThreadCommand::AdoptReplica(connection, request);
         server.background.send_to_primary_thread(order);
@@ -142,6 +143,22 @@ fn a_replica_whose_user_is_deleted_on_its_way_is_not_served() {
     }
 }
 
+/// The order to disconnect all replicas comes before the connection then.
+#[test]
+fn a_replica_that_was_accepted_before_the_history_changed_is_not_served() {
+    let (server, mut thread) = server_with_thread();
+    let peer = hand_over_replica(&server, role::disconnect_replicas);
+    append(&server, b"new");
+    handle_orders(&mut thread);
+    assert_eq!(received_by_closed(&server, &thread, peer), "");
+    let peer = hand_over_replica(&server, |_| {});
+    handle_orders(&mut thread);
+    assert_eq!(thread.replicas.len(), 1, "a later one is served");
+    role::disconnect_replicas(&server);
+    handle_orders(&mut thread);
+    assert_eq!(received_by_closed(&server, &thread, peer), "+CONTINUE\r\nnew");
+}
+
 #[test]
 fn a_replica_that_is_killed_on_its_way_is_closed_once_it_arrives() {
     let (server, mut thread) = server_with_thread();
@@ -175,4 +192,23 @@ fn a_replica_gets_no_write_that_was_made_after_its_user_was_deleted() {
     append(&server, b"secret");
     thread.send_backlog_to_all();
     assert_eq!(received_by_closed(&server, &thread, peer), "+CONTINUE\r\nold");
+}
+
+#[test]
+fn a_replica_whose_user_loses_a_permission_is_closed_at_its_next_command() {
+    let (server, mut thread) = server_with_thread();
+    let peer = hand_over_replica(&server, |_| {});
+    handle_orders(&mut thread);
+    let acknowledge = |thread: &mut PrimaryThread| {
+        let token = *thread.replicas.keys().next().expect("it is served");
+        let replica = thread.replicas.get_mut(&token).expect("it is served");
+        replica.connection.input.extend_from_slice(b"REPLCONF ACK 0\r\n");
+        thread.process_input(token);
+    };
+    acknowledge(&mut thread);
+    assert_eq!(thread.replicas.len(), 1, "it may do that");
+    assert!(server.acl.set_user(b"joe", &["-replconf"], &server.config).is_ok());
+    acknowledge(&mut thread);
+    assert_eq!(received_by_closed(&server, &thread, peer), "+CONTINUE\r\n");
+    assert_eq!(server.acl.log.lock().latest(2).len(), 1, "the denial is recorded");
 }

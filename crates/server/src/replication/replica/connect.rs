@@ -51,13 +51,17 @@ pub fn connect(server: &Server, primary: &Endpoint, role_epoch: RoleEpoch) -> Re
     })
 }
 
-/// Connects to one address. Returns `None` if the deadline has passed or the role epoch is over.
+/// Connects to one address. Returns `None` if the deadline has passed or the role epoch is over. A connection in a
+/// simulation is made or refused at once.
 fn connect_to_address(
     server: &Server,
     address: SocketAddr,
     role_epoch: RoleEpoch,
     deadline: Instant,
 ) -> io::Result<Option<TcpStream>> {
+    if let Some(simulated) = weft_os::net::simulated_connection(address) {
+        return simulated.map(Some);
+    }
     let descriptor = new_socket(server, address)?;
     if let Some(source) = source_address(&server.config, &address) {
         bind(descriptor.as_raw_fd(), &SockaddrStorage::from(source))?;

@@ -15,6 +15,7 @@ use weft_base::RoleEpoch;
 use weft_base::files::error_text;
 use weft_config::id;
 use weft_os::atomic::Ordering;
+use weft_os::net;
 use weft_os::time::Instant;
 use weft_tls::BlockingConnection;
 
@@ -90,7 +91,9 @@ impl PrimaryLink {
         host: &str,
     ) -> Result<PrimaryLink, LinkFailure> {
         let setup = |error: std::io::Error| LinkFailure::from_io_error("Setting up the link to the PRIMARY", &error);
-        socket.set_nodelay(true).map_err(setup)?;
+        if net::is_tcp(&socket) {
+            socket.set_nodelay(true).map_err(setup)?;
+        }
         let timeout = Duration::from_secs(server.config.unsigned(id::REPL_TIMEOUT).max(1));
         socket.set_write_timeout(Some(timeout)).map_err(setup)?;
         let spare = socket.try_clone().map_err(setup)?;
@@ -143,18 +146,14 @@ impl PrimaryLink {
 
     /// Returns the primary's address.
     pub fn peer(&self) -> String {
-        self.wire
-            .socket()
-            .peer_addr()
+        net::peer_addr(self.wire.socket())
             .map(|addr| addr.to_string())
             .unwrap_or_default()
     }
 
     /// Returns this server's address.
     pub fn local(&self) -> String {
-        self.wire
-            .socket()
-            .local_addr()
+        net::local_addr(self.wire.socket())
             .map(|addr| addr.to_string())
             .unwrap_or_default()
     }

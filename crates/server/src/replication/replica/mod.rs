@@ -32,7 +32,7 @@ use weft_base::{DbIndex, ReplicationOffset, RoleEpoch, ThreadIndex};
 use crate::dispatch::replicated_stream::{ReplicatedStream, StreamError};
 use crate::keyspace::Seat;
 use crate::net::client::{BufferFigures, Client};
-use crate::observability::log;
+use crate::observability::{log, memory};
 use crate::replication::role;
 use crate::replication::{CoordinatedFailoverState, Endpoint, LinkState, Replication, ReplicationState};
 use crate::state::Server;
@@ -147,6 +147,7 @@ impl ReplicaThread {
     fn run(mut self) {
         loop {
             let (primary, role_epoch) = self.server.replication.wait_for_primary();
+            memory::use_own_arena();
             // A dump loaded after this thread was started may have recorded the selected database.
             self.db = DbIndex::new(self.server.replication.stream_db.load(Ordering::Relaxed));
             let end = self.follow_until_broken(&primary, role_epoch);
@@ -207,8 +208,9 @@ impl ReplicaThread {
         }
         let failure = self.stream(&mut link, role_epoch, begun.buffered);
         failure.log();
-        log::notice!("Connection with primary lost.");
-        if !matches!(failure, LinkFailure::EpochOver) {
+        // A change of the role logs the end of the link itself, before what follows.
+        if self.server.replication.in_role_epoch(role_epoch, |_| ()).is_some() {
+            log::notice!("Connection with primary lost.");
             log::notice!("Caching the disconnected primary state.");
         }
         self.mark_link_down(role_epoch);

@@ -2,13 +2,18 @@
 
 use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use weft_reactor::Reactor;
 
+use super::ConfigSetError;
 use crate::net::listeners::Listeners;
 use crate::observability::log::{self, Level};
+use crate::persistence::aof::OverdueScript;
+use crate::persistence::aof_files::AofState;
 use crate::state::{CoordinatorCommand, Server};
 use weft_config::{Config, SetError, SetPermissions, id};
+use weft_scripting::{RunParameters, ScriptRun};
 
 const PERMISSIONS: SetPermissions = SetPermissions {
     may_set_protected: false,
@@ -40,9 +45,40 @@ fn set(server: &Arc<Server>, pairs: &[(&str, &str)]) -> Result<(), String> {
         .collect();
     match super::set(server, &pairs, PERMISSIONS, true) {
         Ok(_) => Ok(()),
-        Err(SetError::Refused(reason)) => Err(String::from_utf8(reason).unwrap()),
-        Err(SetError::Loading) => panic!("nothing is loading"),
+        Err(ConfigSetError::Refused(SetError::Refused(reason))) => Err(String::from_utf8(reason).unwrap()),
+        Err(other) => panic!("nothing is loading, and no script runs: {other:?}"),
     }
+}
+
+/// The change would wait for the script, which may never end.
+#[test]
+fn the_append_only_file_is_not_switched_while_a_script_is_overdue() {
+    let (server, _orders) = server();
+    let (running, status) = (&server.scripting.running, &server.persistence.aof);
+    assert!(running.try_begin_on_script_thread());
+    let run = Arc::new(ScriptRun::new(RunParameters {
+        overdue_after: Some(Duration::ZERO),
+        ..RunParameters::default()
+    }));
+    running.list(&run);
+    running.update_run(&run, true);
+    let busy = Err(ConfigSetError::ScriptBusy(OverdueScript { is_function: false }));
+    let switch = |value: &[u8]| super::set(&server, &[(b"appendonly", value)], PERMISSIONS, true);
+
+    assert_eq!(switch(b"yes"), busy);
+    assert!(!server.config.boolean(id::APPENDONLY) && status.state() == AofState::Off);
+
+    let switched_on: &[(&[u8], &[u8])] = &[(b"appendonly", b"yes")];
+    let changed = server.config.set(switched_on, PERMISSIONS, &mut |_| Ok(()));
+    assert!(changed.is_ok());
+    status.set_state(AofState::On);
+    assert_eq!(switch(b"no"), busy);
+    assert!(server.config.boolean(id::APPENDONLY) && status.state() == AofState::On);
+
+    running.end_run(&run, true);
+    running.end_on_script_thread();
+    assert_eq!(switch(b"no").map(|changed| changed.len()), Ok(1));
+    assert_eq!(status.state(), AofState::Off);
 }
 
 #[test]

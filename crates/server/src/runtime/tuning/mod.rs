@@ -18,6 +18,9 @@
 //!     └───────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
+//! `io-threads` limits the number of active workers, also when it is changed at run time: the workers above it give
+//! their connections away.
+//!
 //! A harmful trial shows in the slowest requests, as its threads compete with each other and with clients on the same
 //! machine. Hence the check for idle cores before a trial, and its early end.
 
@@ -26,7 +29,7 @@ use std::time::Duration;
 use crate::observability::metrics::Counter;
 use crate::state::idle_clock::{IdleClock, idle_clock};
 use crate::state::spare_cores::{BUSY_SHARE, busy_ns};
-use crate::state::{Message, Server};
+use crate::state::{Message, Server, WorkerLink};
 use weft_base::ThreadIndex;
 use weft_config::id;
 use weft_os::atomic::Ordering;
@@ -53,6 +56,8 @@ const MIN_IDLE_CORES: f64 = 0.5;
 const MIN_TRIAL_GAIN: f64 = 1.08;
 /// The fraction of the throughput that must remain with one worker fewer.
 const MIN_KEPT_THROUGHPUT: f64 = 0.95;
+/// The time between two orders to the inactive workers to give away connections that they kept because these were busy.
+const CLEARING_PERIOD: Duration = Duration::from_secs(1);
 /// The first and the longest pause between unsuccessful trials.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
@@ -75,7 +80,7 @@ enum TuningPhase {
 struct WindowSample {
     /// The number of active workers.
     active: usize,
-    /// The number of workers.
+    /// The number of workers that may be active.
     workers: usize,
     /// The number of connected clients.
     connections: usize,
@@ -132,7 +137,7 @@ impl TuningPolicy {
             TuningPhase::Steady => self.observe_steady(sample, now),
             TuningPhase::Trial(trial) => self.observe_trial(sample.active, trial, now),
         }?;
-        // Workers may have been activated by the parameter since the trial began.
+        // Parameters may have changed the number of active workers since the trial began.
         let active = active.clamp(1, sample.workers);
         self.busy_windows = 0;
         self.idle_windows = 0;
@@ -242,6 +247,7 @@ pub struct Tuner {
     last_busy_ns: Vec<u64>,
     last_executed_commands: u64,
     last_sample: Instant,
+    next_clearing: Instant,
 }
 
 impl Tuner {
@@ -253,6 +259,7 @@ impl Tuner {
             last_busy_ns: vec![0; server.workers.len()],
             last_executed_commands: 0,
             last_sample: now,
+            next_clearing: now,
         }
     }
 
@@ -288,23 +295,33 @@ impl Tuner {
             .sum();
         let rate = executed.wrapping_sub(self.last_executed_commands) as f64 / elapsed_ns;
         self.last_executed_commands = executed;
-        if server.config.boolean(id::IO_THREADS_ALWAYS_ACTIVE) {
+        let usable = server.usable_workers();
+        let mut active_workers = server.workers.iter().take(active);
+        let is_stalled = active_workers.any(|worker| worker.is_stalled(now_ns));
+        if usable < server.workers.len() && !is_stalled && now >= self.next_clearing {
+            self.next_clearing = now + CLEARING_PERIOD;
+            let inactive = server.workers[active..].iter();
+            clear_workers(
+                active,
+                inactive.filter(|worker| worker.connections.load(Ordering::Relaxed) > 0),
+            );
+        }
+        if active > usable || server.config.boolean(id::IO_THREADS_ALWAYS_ACTIVE) {
             // A trial under way would end with a count that no longer fits.
             self.policy.phase = TuningPhase::Steady;
-            if active < server.workers.len() {
-                set_active_workers(server, server.workers.len());
+            // Workers may have been activated for new clients, which must not be moved to a stalled one.
+            if active < usable || (active > usable && !is_stalled) {
+                set_active_workers(server, usable);
             }
             return;
         }
-        let mut active_workers = server.workers.iter().take(active);
-        let is_stalled = active_workers.any(|worker| worker.is_stalled(now_ns));
         // A long sleep of the coordinator does not count as a window.
         if elapsed_ns > 10.0 * WINDOW.as_nanos() as f64 {
             return;
         }
         let seen = WindowSample {
             active,
-            workers: server.workers.len(),
+            workers: usable,
             connections: server.clients.connections.load(Ordering::Relaxed),
             busy_share,
             rate,
@@ -335,11 +352,16 @@ pub fn set_active_workers(server: &Server, active: usize) {
             });
         }
     } else {
-        for worker in &server.workers[active..before] {
-            worker.send(Message::MoveConnections {
-                target_workers: 0..active,
-                kept_connections: 0,
-            });
-        }
+        clear_workers(active, server.workers[active..before].iter());
+    }
+}
+
+/// Orders inactive workers to give all connections that they can to the `active` first ones.
+fn clear_workers<'w>(active: usize, inactive: impl Iterator<Item = &'w WorkerLink>) {
+    for worker in inactive {
+        worker.send(Message::MoveConnections {
+            target_workers: 0..active,
+            kept_connections: 0,
+        });
     }
 }

@@ -10,6 +10,7 @@ use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::ConnectionState;
 use crate::net::kill_mark::KillMark;
 use crate::notify::messages::{NotificationSender, remove_all_registrations};
+use crate::observability::memory;
 use crate::observability::metrics::Counter;
 use crate::state::Message;
 use std::sync::Arc;
@@ -27,6 +28,9 @@ const NO_IDLE_TIMEOUT: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONI
 
 impl Worker {
     pub(crate) fn run_housekeeping(&mut self) {
+        if !self.has_own_arena {
+            self.has_own_arena = memory::use_own_arena_if_busy();
+        }
         if self.is_expiring && self.thread.server.replication.is_replica() {
             self.is_expiring = false;
             self.expire_replica_local_keys();
@@ -45,12 +49,17 @@ impl Worker {
             if self.has_clients_over_soft_limit {
                 self.check_soft_limits();
             }
+            if self.has_unused_input {
+                self.shrink_idle_inputs();
+            }
         }
     }
 
     /// Returns `true` if connections must be checked periodically.
     pub(crate) fn must_sweep(&self) -> bool {
-        (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0) || self.has_clients_over_soft_limit
+        (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0)
+            || self.has_clients_over_soft_limit
+            || self.has_unused_input
     }
 
     /// Deletes expired keys to which clients of this replica gave an expiry.

@@ -18,6 +18,8 @@ const UNAUTHENTICATED_QUERY_BYTES: usize = 1 << 20;
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// The largest space reserved at once for a large argument, in bytes.
 const RECEIVE_LARGE_BYTES: usize = 1 << 20;
+/// The time without input after which that space is freed, in milliseconds.
+const IDLE_INPUT_MS: u64 = 2000;
 /// The maximum number of bytes of one receive, except for a large argument. A long request leaves a buffer with space
 /// for megabytes, and all other connections would wait while a client fills it. No pooled buffer has more space.
 const MAX_RECEIVED_BYTES: usize = POOLED_BYTES;
@@ -288,11 +290,34 @@ impl Worker {
         if connection.input.is_empty() {
             let buffer = std::mem::take(&mut connection.input);
             self.recycle_buffer(buffer);
-        } else if connection.has_oversized_input() {
-            let needed_bytes = connection.input.len() + connection.missing_bytes;
-            let mut rest = Vec::with_capacity(needed_bytes.max(RECEIVE_BYTES));
-            rest.extend_from_slice(&connection.input);
-            connection.input = rest;
+        } else {
+            if connection.has_oversized_input() {
+                let needed_bytes = connection.input.len() + connection.missing_bytes;
+                let mut rest = Vec::with_capacity(needed_bytes.max(RECEIVE_BYTES));
+                rest.extend_from_slice(&connection.input);
+                connection.input = rest;
+            }
+            self.has_unused_input |= has_unused_input(connection);
+        }
+    }
+
+    /// Frees the space that was reserved for the rest of a large argument, if its client has sent nothing for a while.
+    pub(crate) fn shrink_idle_inputs(&mut self) {
+        self.has_unused_input = false;
+        let now_ms = self.thread.now_ms;
+        for token in 0..self.clients.slots.len() {
+            let Some(connection) = self.clients.connection(token) else {
+                continue;
+            };
+            if connection.is_in_batch || !has_unused_input(connection) {
+                continue;
+            }
+            if now_ms.saturating_sub(connection.client.last_interaction_ms) > IDLE_INPUT_MS {
+                let kept_bytes = connection.input.len().max(RECEIVE_BYTES);
+                connection.input.shrink_to(kept_bytes);
+            } else {
+                self.has_unused_input = true;
+            }
         }
     }
 
@@ -326,6 +351,11 @@ impl Worker {
             self.server().memory.add_reusable(self.id, change);
         }
     }
+}
+
+/// Returns `true` if a connection uses less than half of its input buffer, which has more than the usual size.
+fn has_unused_input(connection: &Connection) -> bool {
+    connection.input.capacity() > 2 * connection.input.len().max(RECEIVE_BYTES)
 }
 
 /// Returns the space that the next receive of a connection needs in its input buffer, and the maximum that it takes,

@@ -176,6 +176,8 @@ pub struct Worker {
     next_random_move_ms: u64,
     /// `true` if a connection may exceed the soft output limit.
     has_clients_over_soft_limit: bool,
+    /// `true` if a connection may have an input buffer with much unused space.
+    has_unused_input: bool,
     /// Connections whose output waits until the log has passed their writes, or until it is certain that these are not
     /// lost.
     withheld_tokens: Vec<usize>,
@@ -183,6 +185,8 @@ pub struct Worker {
     should_sample_memory: bool,
     /// `true` if the tracking table holds more keys than its limit.
     has_excess_tracked_keys: bool,
+    /// `true` if this worker allocates from an arena of its own.
+    has_own_arena: bool,
     /// Handshakes that were advanced in this turn.
     handshake_count: u64,
     /// Answers to queries that wait for commands of killed clients.
@@ -237,9 +241,11 @@ impl Worker {
             next_sweep_ms: 0,
             next_random_move_ms: 0,
             has_clients_over_soft_limit: false,
+            has_unused_input: false,
             withheld_tokens: Vec::new(),
             should_sample_memory: false,
             has_excess_tracked_keys: false,
+            has_own_arena: false,
             handshake_count: 0,
             delayed_answers: Vec::new(),
         })
@@ -267,6 +273,7 @@ impl Worker {
             let server = &self.thread.server;
             server.worker(self.id).turn_started_ns.store(0, Ordering::Relaxed);
             let metrics = &server.stats.metrics;
+            metrics.add(self.thread.thread_index, Counter::Turns, 1);
             metrics.add(self.thread.thread_index, Counter::BusyNs, busy_ns);
             metrics.raise(Maximum::LongestTurnNs, busy_ns);
             if let Some(patience) = self.grace_period {
@@ -437,6 +444,7 @@ impl Worker {
         }
         let executed = self.plans.plans.len() as u64;
         batch::run_plans(&mut self.thread, &mut self.seat, &mut self.plans, &mut self.clients);
+        self.server().stats.activities.end(self.thread.thread_index);
         self.server()
             .worker(self.id)
             .executed_commands

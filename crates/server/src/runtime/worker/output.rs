@@ -12,9 +12,11 @@ use weft_cluster::WriteFate;
 use weft_config::{OutputBufferLimit, id};
 use weft_reactor::SendOutcome;
 
-/// The output that an unauthenticated client may leave unread, in bytes: Valkey's reply buffer and its limit for such
-/// clients together (CVE-2025-21605).
-const UNAUTHENTICATED_OUTPUT_BYTES: usize = 17 * 1024;
+/// The size of the reply buffer that a client of Valkey has, and of a block of its reply list, in bytes.
+const REPLY_BUFFER_BYTES: usize = 16 * 1024;
+/// The output that an unauthenticated client may leave unread in addition to its reply buffer, in bytes
+/// (CVE-2025-21605).
+const UNAUTHENTICATED_LIST_BYTES: usize = 1024;
 
 /// Returns the limits of a client's class.
 fn output_limit(tunables: &Tunables, flags: ClientFlags) -> &OutputBufferLimit {
@@ -32,6 +34,9 @@ impl Worker {
     }
 
     fn send_output(&mut self, token: usize) {
+        if self.thread.tunables.enforces_reply_list && self.exceeds_limit_of_reply_list(token) {
+            return;
+        }
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -81,7 +86,10 @@ impl Worker {
             self.recycle_buffer(buffer);
             match sent {
                 Ok(SendOutcome::Done) => self.handle_all_sent(token),
-                Ok(SendOutcome::InFlight(bytes)) => return self.check_output_limit(token, bytes),
+                Ok(SendOutcome::InFlight(bytes)) => {
+                    self.check_output_limit(token, bytes);
+                    return;
+                }
                 Err(_) => return self.handle_broken_connection(token),
             }
         } else {
@@ -214,10 +222,23 @@ impl Worker {
         }
     }
 
-    pub(crate) fn check_output_limit(&mut self, token: usize, in_flight: usize) {
+    /// Checks an output that is about to be sent as Valkey checks one in a reply list, which consists of blocks.
+    /// Returns `true` if the client is closed.
+    #[cold]
+    fn exceeds_limit_of_reply_list(&mut self, token: usize) -> bool {
+        let Some(connection) = self.clients.connection(token) else {
+            return false;
+        };
+        let length = connection.output.len();
+        let is_closing = connection.client.flags.contains(ClientFlags::CLOSE_ASAP);
+        length > 0 && !is_closing && self.check_output_limit(token, length.next_multiple_of(REPLY_BUFFER_BYTES))
+    }
+
+    /// Closes a client whose unread output exceeds a limit. Returns `true` if the client is closed.
+    pub(crate) fn check_output_limit(&mut self, token: usize, in_flight: usize) -> bool {
         let now_ms = self.thread.now_ms;
         let Some(connection) = self.clients.connection(token) else {
-            return;
+            return true;
         };
         let limits = *output_limit(&self.thread.tunables, connection.client.flags);
         let hard = limits.hard_bytes > 0 && in_flight as u64 > limits.hard_bytes;
@@ -230,12 +251,18 @@ impl Worker {
         self.has_clients_over_soft_limit |= above_soft;
         let above_ms = now_ms.saturating_sub(connection.over_soft_limit_since_ms);
         let soft = above_soft && above_ms > limits.soft_seconds.max(0) as u64 * 1000;
-        let stranger = in_flight > UNAUTHENTICATED_OUTPUT_BYTES
+        let in_buffer = match self.thread.tunables.enforces_reply_list {
+            true => 0,
+            false => REPLY_BUFFER_BYTES,
+        };
+        let stranger = in_flight > in_buffer + UNAUTHENTICATED_LIST_BYTES
             && !connection.client.flags.contains(ClientFlags::HAS_AUTHENTICATED)
             && must_authenticate(&self.thread.server, &connection.client);
-        if hard || soft || stranger {
+        let is_closed = hard || soft || stranger;
+        if is_closed {
             self.close_over_output_limit(token, in_flight);
         }
+        is_closed
     }
 
     pub(crate) fn close_over_output_limit(&mut self, token: usize, in_flight: usize) {

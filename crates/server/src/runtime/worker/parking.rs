@@ -15,8 +15,11 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::net::library_loads::LibraryLoads;
 use crate::notify::messages::remove_all_registrations;
 use crate::observability::metrics::Counter;
-use crate::state::{BackgroundWork, DetachedResult, PrimaryThreadCommand, QueryRequester, Server, SyncRequest};
-use weft_base::{ClientId, LogSequence, ParkId, ParkedClient};
+use crate::state::{
+    BackgroundWork, ConnectionReceiver, DetachedResult, PermissionCheck, PermissionLoss, PrimaryThreadCommand,
+    QueryRequester, Server, SyncRequest,
+};
+use weft_base::{ClientId, LogSequence, ParkId, ParkedClient, ThreadIndex};
 use weft_os::atomic::Ordering;
 use weft_reactor::Output;
 
@@ -35,18 +38,47 @@ pub(crate) struct PartialReplies {
 /// The remaining parts of a transaction whose client has disconnected.
 pub(crate) type AbandonedParts = VecDeque<Box<BackgroundWork>>;
 
-/// Gives a connection to a thread other than a worker, and registers it as a link or a session.
-pub(crate) type Departure = Box<dyn FnOnce(&Arc<Server>, Box<Connection>) + Send>;
+/// The way of a connection to a thread other than a worker.
+pub(crate) struct Departure {
+    /// Checks if the client may still run its command, which has waited until all earlier replies were sent.
+    permission: PermissionCheck,
+    receiver: DepartureReceiver,
+}
 
-/// Returns the departure of a replica's connection to the thread that serves replicas.
-fn departure_of_replica(request: Box<SyncRequest>) -> Departure {
-    Box::new(move |server: &Arc<Server>, mut connection: Box<Connection>| {
-        connection.client.flags.set(ClientFlags::REPLICA, true);
-        server.hand_over(connection, |connection| {
-            let order = PrimaryThreadCommand::AdoptReplica(connection, request);
-            server.background.send_to_primary_thread(order);
-        });
-    })
+/// The thread that takes a connection. It registers the connection as a link or a session.
+enum DepartureReceiver {
+    /// The thread that serves replicas.
+    Primary(SyncRequest),
+    /// Another one.
+    Other(ConnectionReceiver),
+}
+
+impl Departure {
+    /// Checks again if the command may run: what the client, or the server, may do can have changed while it waited.
+    /// The caller is within a passage of the gate.
+    fn check(&mut self, server: &Arc<Server>, thread_index: ThreadIndex) -> Result<(), PermissionLoss> {
+        if let DepartureReceiver::Primary(request) = &mut self.receiver {
+            request.disconnection_count = server.replication.replicas.disconnection_count();
+        }
+        (self.permission)(server, thread_index)
+    }
+
+    /// Gives the connection away.
+    fn give(self, server: &Arc<Server>, mut connection: Box<Connection>) {
+        match self.receiver {
+            DepartureReceiver::Primary(request) => {
+                connection.client.flags.set(ClientFlags::REPLICA, true);
+                server.hand_over(connection, |connection| {
+                    let order = PrimaryThreadCommand::AdoptReplica(connection, Box::new(request));
+                    server.background.send_to_primary_thread(order);
+                });
+            }
+            DepartureReceiver::Other(take) => {
+                server.clients.connections.fetch_sub(1, Ordering::Relaxed);
+                take(connection);
+            }
+        }
+    }
 }
 
 impl Worker {
@@ -103,13 +135,15 @@ impl Worker {
                 connection.state = ConnectionState::Parked(blocked.waiter.park_id);
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
-            NextStep::Sync(request) => self.depart(token, departure_of_replica(request)),
-            NextStep::TakeConnection(take) => {
-                let departure = move |server: &Arc<Server>, connection: Box<Connection>| {
-                    server.clients.connections.fetch_sub(1, Ordering::Relaxed);
-                    take(connection);
-                };
-                self.depart(token, Box::new(departure));
+            NextStep::Sync(request) => {
+                let (request, permission) = *request;
+                let receiver = DepartureReceiver::Primary(request);
+                self.depart(token, Departure { permission, receiver });
+            }
+            NextStep::TakeConnection(transfer) => {
+                let (permission, take) = *transfer;
+                let receiver = DepartureReceiver::Other(take);
+                self.depart(token, Departure { permission, receiver });
             }
             NextStep::AwaitReplicas(wait) => {
                 let (at_ms, required_acks) = *wait;
@@ -154,11 +188,13 @@ impl Worker {
 
     /// Gives a parked connection away once all its replies are sent. The thread that takes it does not withhold replies
     /// until the log has their writes, or until it is certain that these are not lost. A write without a reply counts,
-    /// too: the next reply may depend on it.
+    /// too: the next reply may depend on it. Messages that have arrived meanwhile come before the command, and are sent
+    /// as well.
     fn depart(&mut self, token: usize, departure: Departure) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
+        connection.output.append(&mut connection.deferred_output);
         if !connection.output.is_empty() || !connection.client.unacknowledged_write.is_none() {
             self.flush_output(token);
             let Some(connection) = self.clients.connection(token) else {
@@ -183,14 +219,32 @@ impl Worker {
         }
     }
 
-    /// Gives a connection to a thread other than a worker. The client may have been killed since its command has run.
-    fn give_away(&mut self, token: usize, departure: Departure) {
+    /// Gives a connection to a thread other than a worker, if its command may still run. The client may have been
+    /// killed since its command has run.
+    fn give_away(&mut self, token: usize, mut departure: Departure) {
+        let server = self.server().clone();
+        let checked = {
+            // Neither permissions nor the role of this server change within the passage.
+            let _pass = self.seat.enter();
+            departure.check(&server, self.thread.thread_index)
+        };
+        match checked {
+            Ok(()) => {}
+            Err(PermissionLoss::Denied(bytes)) => {
+                return self.resume_with_reply(token, |output| output.bytes.extend_from_slice(&bytes));
+            }
+            Err(PermissionLoss::ClientEnds) => {
+                if let Some(connection) = self.clients.connection(token) {
+                    connection.client.kill();
+                }
+                return self.flush_output(token);
+            }
+        }
         let Some(connection) = self.detach_connection(token) else {
             return;
         };
         let client = connection.client.id;
-        let server = self.server();
-        departure(server, connection);
+        departure.give(&server, connection);
         // In this order: a transaction that kills the client finds it in the directory or as a link.
         if server.clients.directory.remove_departed(client) {
             server.close_link(client);
@@ -443,4 +497,4 @@ impl Worker {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

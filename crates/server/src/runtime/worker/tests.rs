@@ -49,6 +49,46 @@ fn requests_to_count_clients_do_not_pile_up() {
     assert_eq!(link.mailbox.len(), 1, "a change after the count needs another one");
 }
 
+/// A client that announces a large argument and sends little of it does not keep the space for all of it.
+#[test]
+fn the_unused_space_of_an_idle_input_is_freed() {
+    const ANNOUNCED_BYTES: usize = 1_000_000;
+    let (server, mut worker) = worker();
+    let id = server.clients.next_client_id();
+    let mut connection = Box::new(Connection::new(Client::new(
+        id,
+        worker.thread.now_ms,
+        ThreadIndex::FIRST,
+    )));
+    connection.client.last_interaction_ms = worker.thread.now_ms;
+    connection.input = Vec::with_capacity(ANNOUNCED_BYTES);
+    connection
+        .input
+        .extend_from_slice(b"*2\r\n$4\r\nECHO\r\n$1000000\r\nxyz");
+    connection.missing_bytes = ANNOUNCED_BYTES - 1;
+    let content = connection.input.clone();
+    let token = worker.clients.add(connection);
+    let input = |worker: &mut Worker| {
+        let connection = worker.clients.connection(token).expect("it is open");
+        assert_eq!(connection.input, content);
+        connection.input.capacity()
+    };
+    assert!(!worker.must_sweep());
+    worker.release_input_buffer(token);
+    worker.shrink_idle_inputs();
+    assert!(
+        worker.must_sweep() && input(&mut worker) >= ANNOUNCED_BYTES,
+        "the client was active"
+    );
+    worker.thread.now_ms += 3000;
+    worker.shrink_idle_inputs();
+    let capacity = input(&mut worker);
+    assert!(
+        !worker.must_sweep() && capacity < ANNOUNCED_BYTES / 10,
+        "{capacity} bytes"
+    );
+}
+
 #[test]
 fn a_refused_worker_retries_at_once_and_then_sleeps_with_backoff() {
     let sleeps_us = |turns: u32| sleep_time(turns).map(|sleep| sleep.as_micros());

@@ -91,7 +91,7 @@ impl ClientWait {
     }
 }
 
-/// A reply that is withheld until waiters have been served.
+/// A reply that is withheld until waiters have been served, or only a pause holds them back.
 pub(crate) struct WithheldReply {
     /// The client whose command serves them.
     pub parked: ParkedClient,
@@ -99,8 +99,8 @@ pub(crate) struct WithheldReply {
     pub output: Output,
 }
 
-/// Waiters that could not be served because a slot was leased by another thread, and the reply that is withheld until
-/// they are.
+/// Waiters that could not be served because a slot was leased by another thread, or because of a pause, and the reply
+/// that is withheld meanwhile.
 struct UnservedWaiters {
     unserved: UnservedKeys,
     reply: Option<WithheldReply>,
@@ -687,9 +687,18 @@ impl Worker {
 
     // ---- serving ----------------------------------------------------------------------------------
 
-    /// Withholds a reply until waiters have been served.
+    /// Withholds a reply until waiters have been served, or only a pause holds them back.
     pub(crate) fn withhold_reply(&mut self, unserved: UnservedKeys, reply: Option<WithheldReply>) {
         self.waits.unserved_waiters.push(UnservedWaiters { unserved, reply });
+    }
+
+    /// Delivers a reply that was withheld, unless its client has gone.
+    fn deliver_withheld_reply(&mut self, reply: Option<WithheldReply>) {
+        if let Some(mut withheld) = reply
+            && let Some(token) = self.find_parked(withheld.parked.client, withheld.parked.park_id)
+        {
+            self.resume_with_reply(token, |all| all.append(&mut withheld.output));
+        }
     }
 
     /// Delivers the replies to this worker's own clients that its commands have served.
@@ -719,15 +728,16 @@ impl Worker {
         // A slot that was refused in this turn would be refused again.
         let mut refused: HashSet<SlotIndex> = HashSet::new();
         for UnservedWaiters { unserved, reply } in std::mem::take(&mut self.waits.unserved_waiters) {
-            match retry_unserved(&mut self.thread, &mut self.seat, &mut refused, unserved) {
-                Some(unserved) => self.withhold_reply(unserved, reply),
-                None => {
-                    if let Some(mut withheld) = reply
-                        && let Some(token) = self.find_parked(withheld.parked.client, withheld.parked.park_id)
-                    {
-                        self.resume_with_reply(token, |all| all.append(&mut withheld.output));
-                    }
+            let left = retry_unserved(&mut self.thread, &mut self.seat, &mut refused, unserved);
+            let reply = match &left {
+                Some(left) if !left.is_paused => reply,
+                Some(_) | None => {
+                    self.deliver_withheld_reply(reply);
+                    None
                 }
+            };
+            if let Some(left) = left {
+                self.withhold_reply(left.unserved, reply);
             }
         }
         // In this order: the replies come after the messages about what served their clients.

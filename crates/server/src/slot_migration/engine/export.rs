@@ -16,6 +16,7 @@ use super::snapshot;
 use super::state::{Export, Link, MigrationEngine, message};
 use crate::net::client::{Client, ClientFlags};
 use crate::observability::log;
+use crate::observability::metrics::Counter;
 use crate::slot_migration::feed::{ExportFeed, SnapshotProgress};
 use crate::slot_migration::job::{JobKind, JobState, MigrationJob};
 use weft_cluster::Cluster;
@@ -33,6 +34,8 @@ const MAX_IN_FLIGHT_BYTES: usize = 1 << 20;
 pub(super) const SOCKET_BUFFER_BYTES: usize = 128 << 10;
 /// The time that the target has to announce its takeover, from the arrival of its request.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The interval between two lines in the log about a snapshot that waits.
+const WAIT_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// The pause lasts so many times `cluster-manual-failover-timeout`.
 const PAUSE_FACTOR: u64 = 2;
 
@@ -76,6 +79,7 @@ impl Export {
             paused_until_ms: None,
             brake: Brake::default(),
             target_progress: TargetProgress::default(),
+            waiting_since: None,
             is_snapshotting: false,
             granted_until: None,
             inquiry: TakeoverInquiry::default(),
@@ -322,6 +326,9 @@ impl MigrationEngine {
             return;
         };
         let token = link.token;
+        let thread_index = ThreadIndex::new(self.seat.index());
+        let metrics = &self.server.stats.metrics;
+        metrics.add(thread_index, Counter::SlotExportBytes, bytes.len() as u64);
         if !Self::send(&mut self.reactor, link, bytes) {
             self.on_target_lost(token, None);
         }
@@ -361,18 +368,14 @@ impl MigrationEngine {
     // ---- the snapshot and the writes --------------------------------------------------------------------------------
 
     fn begin_snapshot(&mut self, index: usize) {
-        if self.exports.iter().any(|export| export.is_snapshotting) {
-            return;
-        }
         let server = self.server.clone();
+        if self.exports.iter().any(|export| export.is_snapshotting) || server.persistence.snapshot.purpose().is_some() {
+            return self.log_wait(index, "another snapshot");
+        }
         // A script that runs for long would make this thread wait, and the holds of other exports would not end.
-        if server.persistence.snapshot.purpose().is_some()
-            || !server
-                .scripting
-                .running
-                .try_exclude_runs_per_tick(Requester::SlotExport)
-        {
-            return;
+        let running = &server.scripting.running;
+        if !running.try_exclude_runs_per_tick(Requester::SlotExport) {
+            return self.log_wait(index, "running scripts");
         }
         let export = &self.exports[index];
         let progress = export.progress.clone();
@@ -399,6 +402,22 @@ impl MigrationEngine {
                 self.fail(&progress, "Failed to start snapshot");
             }
         }
+    }
+
+    /// Logs from time to time why the snapshot of an export waits.
+    fn log_wait(&mut self, index: usize, reason: &str) {
+        let since = self.exports[index].waiting_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < WAIT_REPORT_INTERVAL {
+            return;
+        }
+        *since = Instant::now();
+        let progress = self.exports[index].progress.clone();
+        self.with_job(&progress, |job| {
+            log::notice!(
+                "Slot migration {} waiting before snapshotting due to {reason}.",
+                job.description()
+            );
+        });
     }
 
     /// Sends as much of the snapshot as the socket accepts. The writes follow when it is complete.
@@ -474,11 +493,12 @@ impl MigrationEngine {
             && let Some(link) = &export.link
         {
             let token = link.token;
-            log::warning!(
-                "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits.",
-                export.client.id,
-                export.client.address
-            );
+            let hides_user_data = self.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
+            let line = export.client.log_line(unix_ms(), Default::default(), hides_user_data);
+            log::warning!("Client {line} scheduled to be closed ASAP for overcoming of output buffer limits.");
+            let thread_index = ThreadIndex::new(self.seat.index());
+            let metrics = &self.server.stats.metrics;
+            metrics.add(thread_index, Counter::OutputBufferDisconnections, 1);
             self.on_target_lost(token, None);
         }
     }

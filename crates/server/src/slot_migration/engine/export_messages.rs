@@ -4,7 +4,7 @@ use weft_base::clock::unix_ms;
 use weft_resp::{ArgRange, Args, ParseOutcome, Parser, RequestLimits};
 
 use super::export::start_streaming;
-use super::state::{Export, MigrationEngine, message};
+use super::state::{Export, MigrationEngine, message, message_name};
 use crate::observability::log;
 use crate::slot_migration::job::JobState;
 
@@ -88,10 +88,7 @@ impl MigrationEngine {
                 log::notice!("Successfully authenticated slot migration {}", job.description());
                 job.set_state(JobState::SendingEstablish);
             }
-            false => {
-                job.acknowledged_s = unix_ms() / 1000;
-                job.set_state(JobState::WaitingToSnapshot);
-            }
+            false => job.set_state(JobState::WaitingToSnapshot),
         });
         if !is_auth {
             // The target sends acknowledgements from now on.
@@ -119,10 +116,7 @@ impl MigrationEngine {
         };
         let request: Vec<u8> = export.input.drain(..consumed).collect();
         if argc > 0 {
-            let words: Vec<Vec<u8>> = Args::new(&request, &ranges)
-                .iter()
-                .map(<[u8]>::to_ascii_lowercase)
-                .collect();
+            let words: Vec<Vec<u8>> = Args::new(&request, &ranges).iter().map(<[u8]>::to_vec).collect();
             export.client.commands += 1;
             export.client.last_command = "cluster|syncslots";
             self.process_message(index, &words);
@@ -132,23 +126,21 @@ impl MigrationEngine {
 
     fn process_message(&mut self, index: usize, words: &[Vec<u8>]) {
         let progress = self.exports[index].progress.clone();
-        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        match words.as_slice() {
-            [b"cluster", b"syncslots", b"ack"] => {
+        let is = |at: usize, name: &[u8]| words.get(at).is_some_and(|word| word.eq_ignore_ascii_case(name));
+        if !is(0, b"cluster") || !is(1, b"syncslots") || words.len() < 3 {
+            log::warning!("The target of a slot migration has sent a command that is not a message");
+            return self.fail(&progress, COMMAND_FAILED);
+        }
+        match message_name(words).as_slice() {
+            b"ack" => {
                 self.with_job(&progress, |job| job.acknowledged_s = unix_ms() / 1000);
             }
-            [b"cluster", b"syncslots", b"request-pause"] => self.on_pause_requested(index),
-            [b"cluster", b"syncslots", b"request-failover"] => self.on_failover_requested(index),
-            [b"cluster", b"syncslots", b"capa", ..] => {}
+            b"request-pause" => self.on_pause_requested(index),
+            b"request-failover" => self.on_failover_requested(index),
+            b"capa" => {}
             // Messages of sources.
-            [
-                b"cluster",
-                b"syncslots",
-                b"snapshot-eof" | b"paused" | b"failover-granted",
-            ] => {
-                self.refuse_message(&progress);
-            }
-            [b"cluster", b"syncslots", ..] => {
+            b"snapshot-eof" | b"paused" | b"failover-granted" => self.refuse_message(&progress),
+            _ => {
                 self.with_job(&progress, |job| {
                     log::warning!(
                         "Received unknown SYNCSLOTS subcommand from slot migration {}. Failing the migration.",
@@ -156,10 +148,6 @@ impl MigrationEngine {
                     );
                 });
                 self.fail(&progress, "Unknown SYNCSLOTS subcommand used");
-            }
-            _ => {
-                log::warning!("The target of a slot migration has sent a command that is not a message");
-                self.fail(&progress, COMMAND_FAILED);
             }
         }
     }

@@ -9,7 +9,7 @@ use weft_base::{ClientId, SlotIndex, ThreadIndex};
 use super::cleanup;
 use super::export::SOCKET_BUFFER_BYTES;
 use super::export_messages::{COMMAND_FAILED, UNEXPECTED_TRANSITION};
-use super::state::{ArrivingSource, Import, Link, MigrationEngine, message};
+use super::state::{ArrivingSource, Import, Link, MigrationEngine, message, message_name};
 use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slots};
 use crate::cluster_node::topology;
 use crate::dispatch::import_stream::{ImportFailure, ImportScope, ImportStep};
@@ -182,13 +182,17 @@ impl MigrationEngine {
                 import.connection.client.last_interaction_ms = unix_ms();
                 let progress = import.progress.clone();
                 if count > 0 {
-                    self.with_job(&progress, |job| job.acknowledged_s = unix_ms() / 1000);
+                    self.with_job(&progress, |job| job.heard_s = unix_ms() / 1000);
                 }
+                let thread_index = ThreadIndex::new(self.seat.index());
+                let metrics = &self.server.stats.metrics;
+                metrics.add(thread_index, Counter::SlotImportBytes, count as u64);
             }
             Err(_) => return self.on_source_lost(token),
         }
         self.execute(index);
         let import = &self.imports[index];
+        import.publish_unexecuted_bytes();
         if import.connection.input.len() > MAX_INPUT_BYTES && import.is_delayed {
             self.reactor.pause(token);
         }
@@ -265,28 +269,28 @@ impl MigrationEngine {
         let import = &mut self.imports[index];
         import.connection.client.commands += 1;
         let progress = import.progress.clone();
-        let subcommand = words.get(2).map(|word| word.to_ascii_lowercase()).unwrap_or_default();
-        match (subcommand.as_slice(), words.len()) {
-            (b"ack", _) => {
+        match message_name(words).as_slice() {
+            b"ack" => {
                 self.with_job(&progress, |job| {
+                    job.acknowledged_s = unix_ms() / 1000;
                     if job.state == JobState::WaitingForAck {
                         job.set_state(JobState::ReceivingSnapshot);
                     }
                 });
             }
-            (b"snapshot-eof", _) => self.on_source_progress(
+            b"snapshot-eof" => self.on_source_progress(
                 index,
                 JobState::ReceivingSnapshot,
                 JobState::WaitingForPaused,
                 Some(b"REQUEST-PAUSE"),
             ),
-            (b"paused", _) => self.on_source_paused(index),
-            (b"failover-granted", _) => {
+            b"paused" => self.on_source_paused(index),
+            b"failover-granted" => {
                 self.on_source_progress(index, JobState::FailoverRequested, JobState::ImportGranted, None);
             }
-            (b"capa", _) => {}
+            b"capa" => {}
             // Messages of targets.
-            (b"request-pause" | b"request-failover", _) => self.refuse_message(&progress),
+            b"request-pause" | b"request-failover" => self.refuse_message(&progress),
             _ => {
                 self.with_job(&progress, |job| {
                     log::warning!(
@@ -418,6 +422,7 @@ impl MigrationEngine {
         for index in 0..self.imports.len() {
             if self.imports[index].is_delayed {
                 self.execute(index);
+                self.imports[index].publish_unexecuted_bytes();
             }
             let import = &self.imports[index];
             let has_room = !import.is_delayed || import.connection.input.len() <= MAX_INPUT_BYTES;

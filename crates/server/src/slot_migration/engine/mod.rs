@@ -276,7 +276,7 @@ impl MigrationEngine {
             if !job.state.is_in_progress() || may_be_silent {
                 continue;
             }
-            if now_s.saturating_sub(job.acknowledged_s) > timeout_s {
+            if now_s.saturating_sub(job.last_heard_s()) > timeout_s {
                 log::warning!(
                     "Timing out slot migration {} after not receiving ack for too long",
                     job.description()

@@ -9,6 +9,7 @@ use weft_tls::TlsLayer;
 
 use super::brake::{Brake, TargetProgress};
 use super::cleanup::ImportCleanup;
+use crate::commands::error::c_string_prefix;
 use crate::dispatch::import_stream::ImportExecutor;
 use crate::keyspace::Seat;
 use crate::net::client::Client;
@@ -19,6 +20,7 @@ use crate::state::{Server, SlotMigrationCommand};
 use weft_cluster::node::NodeId;
 use weft_cluster::slot_set::SlotSet;
 use weft_cluster::slot_takeover::TakeoverInquiry;
+use weft_os::atomic::Ordering;
 use weft_os::sync::mpsc;
 use weft_os::time::Instant;
 
@@ -78,6 +80,8 @@ pub struct Export {
     pub brake: Brake,
     /// The bytes that the target has accepted.
     pub target_progress: TargetProgress,
+    /// The time since which the snapshot waits, or of the last line about that in the log.
+    pub waiting_since: Option<Instant>,
     /// `true` while the snapshot is being written for this export.
     pub is_snapshotting: bool,
     /// The time until which the target may take the slots over, once that has been permitted. The wall clock may jump.
@@ -138,6 +142,12 @@ impl Import {
     /// Returns the id of the source as a client.
     pub fn client_id(&self) -> ClientId {
         self.connection.client.id
+    }
+
+    /// Publishes how many received bytes are not executed yet.
+    pub fn publish_unexecuted_bytes(&self) {
+        let bytes = self.connection.input.len() as u64;
+        self.progress.unexecuted_bytes.store(bytes, Ordering::Relaxed);
     }
 }
 
@@ -207,4 +217,11 @@ pub fn message(subcommand: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_command([&b"CLUSTER"[..], b"SYNCSLOTS", subcommand].into_iter(), &mut bytes);
     bytes
+}
+
+/// Returns the subcommand of a message in lower case, up to its first zero byte, as in Valkey. Words behind it do not
+/// matter.
+pub fn message_name(words: &[Vec<u8>]) -> Vec<u8> {
+    let subcommand = words.get(2).map(Vec::as_slice).unwrap_or_default();
+    c_string_prefix(subcommand).to_ascii_lowercase()
 }

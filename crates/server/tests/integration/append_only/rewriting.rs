@@ -112,6 +112,21 @@ fn a_rewrite_that_begins_while_the_file_is_switched_off_resumes_no_logging() {
     assert_eq!(server.client().call(&["GET", "key"]), "99", "{}", place.log());
 }
 
+#[test]
+fn a_client_that_has_waited_for_the_disk_finds_the_rewrite_ended() {
+    let place = TestDirectory::new();
+    let server = Server::start(&weft(), &place, ALWAYS);
+    let (mut client, mut admin) = (server.client(), server.client());
+    for round in 0..40 {
+        assert_eq!(admin.call(&["CONFIG", "SET", "appendonly", "no"]), "OK");
+        assert_eq!(admin.call(&["CONFIG", "SET", "appendonly", "yes"]), "OK");
+        assert_eq!(client.call(&["SET", "key", &round.to_string()]), "OK");
+        assert_eq!(client.call(&["WAITAOF", "1", "0", "100000"]), "(1 0)");
+        let fields = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"];
+        assert_eq!(fields.map(|field| client.info(field)), ["0", "0"], "round {round}");
+    }
+}
+
 /// The base contains the commands that could not be written before it, so none of them may be appended after it.
 #[test]
 fn a_rewrite_on_a_full_disk_repeats_no_command_after_its_base() {

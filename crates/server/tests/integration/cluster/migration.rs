@@ -160,6 +160,11 @@ fn imported_keys_are_hidden_until_the_slot_is_owned() {
     assert_eq!(target.call(&["KEYS", "*"]), "()");
     assert_eq!(target.call(&["KEYS", &format!("{KEY}*")]), "()");
     assert_eq!(target.call(&["SCAN", "0", "COUNT", "1000"]), "(0 ())");
+    assert!(
+        target
+            .call(&["CLUSTERSCAN", &format!("0-{KEY}-0")])
+            .starts_with("MOVED")
+    );
     assert_eq!(target.call(&["RANDOMKEY"]), "-");
     assert!(!target.call(&["INFO", "keyspace"]).contains("db0"));
     assert!(target.call(&["GET", KEY]).starts_with("MOVED"));

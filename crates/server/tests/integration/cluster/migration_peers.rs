@@ -186,6 +186,53 @@ fn writers_are_slowed_before_the_soft_limit_ends_a_migration() {
     slow_target_keeps_its_migration("replica 0 20mb 2");
 }
 
+#[test]
+fn what_a_target_does_not_take_is_counted_and_limited() {
+    let (mut nodes, _source) = waiting_to_pause("replica 64mb 0 0");
+    let unsent = |node: &mut Node| {
+        let bytes = node.client.info("mem_cluster_slot_export");
+        bytes.parse::<u64>().expect("a number")
+    };
+    assert_eq!(unsent(&mut nodes[0]), 0);
+    let value = "v".repeat(8 << 20);
+    assert_eq!(nodes[0].call(&["SET", KEY, &value]), "OK");
+    wait_until("much is unsent", || unsent(&mut nodes[0]) > 4 << 20);
+    let limit = ["CONFIG", "SET", "client-output-buffer-limit", "replica 1mb 0 0"];
+    assert_eq!(nodes[0].call(&limit), "OK");
+    wait_for_state(&mut nodes[0], "failed");
+    let message = job(&mut nodes[0], "message");
+    assert!(message.starts_with("Connection lost to target"), "{message}");
+    nodes[0]
+        .client
+        .wait_for_info("client_output_buffer_limit_disconnections", "1");
+    assert_eq!(unsent(&mut nodes[0]), 0);
+    assert_eq!(nodes[0].call(&["STRLEN", KEY]), value.len().to_string());
+}
+
+#[test]
+fn writes_are_paused_once_little_enough_is_unsent() {
+    const LIMIT: &str = "slot-migration-max-failover-repl-bytes";
+    let mut nodes = weft_with(3, &[]);
+    let target = FalseTarget::start(&mut nodes);
+    let value = "v".repeat(8 << 20);
+    for limit in ["-1", "64mb"] {
+        assert_eq!(nodes[0].call(&["CONFIG", "SET", LIMIT, "0"]), "OK");
+        let mut source = target.accept(&mut nodes);
+        read_snapshot(&mut source);
+        assert_eq!(nodes[0].call(&["SET", KEY, &value]), "OK");
+        wait_until("the write is to be sent", || {
+            let unsent = job(&mut nodes[0], "remaining_repl_size");
+            unsent.parse::<u64>().expect("a number") > 4 << 20
+        });
+        send(&mut source, "REQUEST-PAUSE");
+        wait_for_state(&mut nodes[0], "waiting-to-pause");
+        assert_eq!(nodes[0].call(&["CONFIG", "SET", LIMIT, limit]), "OK");
+        wait_for_state(&mut nodes[0], "failover-paused");
+        assert_eq!(nodes[0].call(&["CLUSTER", "CANCELSLOTMIGRATIONS"]), "OK");
+        wait_for_state(&mut nodes[0], "cancelled");
+    }
+}
+
 /// Keeps some megabytes unsent: the source gets as much to send as is read from it. So the target makes progress, but
 /// never has everything.
 fn keep_behind(port: u16, mut source: Client, stop: Arc<AtomicBool>) -> JoinHandle<()> {
@@ -244,15 +291,18 @@ fn establish(nodes: &mut [Node], name: &str) -> Client {
     establish_range(nodes, name, ["3300", "3300"])
 }
 
-fn establish_range(nodes: &mut [Node], name: &str, [first, last]: [&str; 2]) -> Client {
-    let source = nodes[0].id.clone();
-    let mut client = Client::connect(nodes[1].port);
+fn establish_range(nodes: &mut [Node], name: &str, range: [&str; 2]) -> Client {
+    establish_over(Client::connect(nodes[1].port), nodes, name, range)
+}
+
+/// Begins an import over a connection to the second node.
+fn establish_over(mut client: Client, nodes: &[Node], name: &str, [first, last]: [&str; 2]) -> Client {
     let establish = [
         "CLUSTER",
         "SYNCSLOTS",
         "ESTABLISH",
         "SOURCE",
-        &source,
+        &nodes[0].id,
         "NAME",
         name,
         "SLOTSRANGE",
@@ -358,4 +408,113 @@ fn an_import_is_replayed_after_its_slots_have_come_to_several_nodes() {
     wait_for_state(&mut nodes[1], "failed");
     let log = std::fs::read_to_string(nodes[1].server().directory.join("log")).expect("is there");
     assert!(!log.contains("CRITICAL"), "{log}");
+}
+
+#[test]
+fn messages_of_a_source_need_the_permission_of_its_user_when_they_arrive() {
+    let mut nodes = weft_with(3, &["--logfile", "log"]);
+    let user = ["ACL", "SETUSER", "joe", "on", "nopass", "~*", "alldbs", "+@all"];
+    assert_eq!(nodes[1].call(&user), "OK");
+    for (round, denied) in ["-cluster|syncslots", "-@all"].iter().enumerate() {
+        assert_eq!(nodes[1].call(&["ACL", "SETUSER", "joe", "+@all"]), "OK");
+        let mut source = Client::connect(nodes[1].port);
+        assert_eq!(source.call(&["AUTH", "joe", "any"]), "OK");
+        let mut source = establish_over(source, &nodes, &format!("{round:040}"), ["3300", "3300"]);
+        wait_for_state(&mut nodes[1], "receiving-snapshot");
+        assert_eq!(nodes[1].call(&["ACL", "SETUSER", "joe", denied]), "OK");
+        send(&mut source, "SNAPSHOT-EOF");
+        wait_for_state(&mut nodes[1], "failed");
+        let message = job(&mut nodes[1], "message");
+        assert!(message.starts_with("Failed to process command"), "{message}");
+        let denials = nodes[1].call(&["ACL", "LOG"]);
+        assert!(
+            denials.contains("cluster|syncslots") && denials.contains("joe"),
+            "{denials}"
+        );
+    }
+    let log = std::fs::read_to_string(nodes[1].server().directory.join("log")).expect("is there");
+    let expected = "NOPERM User joe has no permissions to run the 'cluster|syncslots' command' after processing the \
+                    command 'cluster|syncslots'";
+    assert_eq!(log.matches(expected).count(), 2, "{log}");
+}
+
+#[test]
+fn a_pause_of_writes_holds_back_the_messages_of_a_source() {
+    let mut nodes = weft_with(3, &[]);
+    let mut source = establish(&mut nodes, &"0".repeat(40));
+    wait_for_state(&mut nodes[1], "receiving-snapshot");
+    assert_eq!(nodes[1].call(&["CLIENT", "PAUSE", "100000", "WRITE"]), "OK");
+    send(&mut source, "SNAPSHOT-EOF");
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(job(&mut nodes[1], "state"), "receiving-snapshot");
+    assert_eq!(nodes[1].call(&["CLIENT", "UNPAUSE"]), "OK");
+    wait_for_state(&mut nodes[1], "waiting-for-paused");
+}
+
+/// The times have a resolution of a second.
+const NEXT_SECOND: Duration = Duration::from_millis(1100);
+
+#[test]
+fn an_export_shows_the_time_of_the_last_acknowledgement() {
+    let mut nodes = weft_with(3, &[]);
+    let target = FalseTarget::start(&mut nodes);
+    migrate(&mut nodes, 0, 1);
+    let (stream, _) = target.listener.accept().expect("is connected");
+    let mut source = Client(std::io::BufReader::new(stream));
+    source.answer();
+    let created = job(&mut nodes[0], "create_time");
+    thread::sleep(NEXT_SECOND);
+    // The reply to ESTABLISH is no acknowledgement, and neither are capabilities.
+    source.0.get_mut().write_all(b"+OK\r\n").expect("is sent");
+    source.send(&["CLUSTER", "SYNCSLOTS", "CAPA", "new"]);
+    read_snapshot(&mut source);
+    wait_for_state(&mut nodes[0], "replicating");
+    assert_eq!(job(&mut nodes[0], "last_ack_time"), created);
+    // Later versions may add words.
+    source.send(&["CLUSTER", "SYNCSLOTS", "ACK", "more"]);
+    wait_until("the acknowledgement is there", || {
+        job(&mut nodes[0], "last_ack_time") > created
+    });
+    assert_eq!(job(&mut nodes[0], "state"), "replicating");
+}
+
+#[test]
+fn an_import_shows_the_time_of_the_last_acknowledgement() {
+    let mut nodes = weft_with(3, &[]);
+    let mut source = establish(&mut nodes, &"0".repeat(40));
+    wait_for_state(&mut nodes[1], "receiving-snapshot");
+    let acknowledged = job(&mut nodes[1], "last_ack_time");
+    thread::sleep(NEXT_SECOND);
+    source.send(&["SET", KEY, "value"]);
+    wait_until("the key has arrived", || count_keys(&mut nodes[1]) == "1");
+    assert_eq!(job(&mut nodes[1], "last_ack_time"), acknowledged, "a command is none");
+    send(&mut source, "ACK");
+    wait_until("the acknowledgement is there", || {
+        job(&mut nodes[1], "last_ack_time") > acknowledged
+    });
+}
+
+/// A source of a later version may send its capabilities first, and reads the reply to ESTABLISH after that.
+#[test]
+fn capabilities_have_no_reply() {
+    let mut nodes = weft_with(3, &[]);
+    let capabilities = ["CLUSTER", "SYNCSLOTS", "CAPA", "one", "two"];
+    let mut source = Client::connect(nodes[1].port);
+    source.send(&capabilities);
+    assert_eq!(source.call(&["PING"]), "PONG");
+    source.send(&capabilities);
+    let mut source = establish_over(source, &nodes, &"0".repeat(40), ["3300", "3300"]);
+    wait_for_state(&mut nodes[1], "receiving-snapshot");
+    source.send(&capabilities);
+    send(&mut source, "SNAPSHOT-EOF");
+    let mut message = source.answer();
+    while message == "(CLUSTER SYNCSLOTS ACK)" {
+        message = source.answer();
+    }
+    assert_eq!(message, "(CLUSTER SYNCSLOTS REQUEST-PAUSE)");
+    // A transaction replies to each of its commands.
+    let mut client = Client::connect(nodes[1].port);
+    assert_eq!(client.call(&["MULTI"]), "OK");
+    assert_eq!(client.call(&capabilities), "QUEUED");
+    assert_eq!(client.call(&["EXEC"]), "(OK)");
 }

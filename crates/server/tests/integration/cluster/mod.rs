@@ -1,10 +1,14 @@
 //! Tests nodes that form a cluster, slots that change owners, and keys that migrate.
 
+mod ending;
 mod failover;
 mod late_bus;
 mod leftover_keys;
 mod migration;
+mod migration_data;
 mod migration_peers;
+mod migration_requests;
+mod observing;
 mod scripts;
 mod slots;
 mod stopped_source;

@@ -238,3 +238,24 @@ fn a_shutdown_with_failover_stops_scripts_and_loses_nothing() {
         assert_handed_over(&mut nodes, ending, "99");
     }
 }
+
+/// No time is left for a script to end, nor for a replica to report its offset.
+#[test]
+fn a_shutdown_that_must_not_wait_hands_over_beside_a_running_script() {
+    for (threads, script) in [
+        ("2", "redis.call('SET', KEYS[1], '1') while true do end"),
+        ("8", "while true do end"),
+    ] {
+        let arguments = ["--io-threads", threads, "--io-threads-always-active", "yes"];
+        let mut nodes = weft_with(4, &arguments);
+        assert_eq!(nodes[0].call(&["SET", KEY, "99"]), "OK");
+        assert_eq!(nodes[0].call(&["WAIT", "1", "0"]), "1");
+        let mut runner = Client::connect(nodes[0].port);
+        nodes[0]
+            .server()
+            .run_script(&mut runner, &["EVAL", script, "1", "{b}half"]);
+        let mut ending = Client::connect(nodes[0].port);
+        ending.send(&["SHUTDOWN", "NOSAVE", "NOW", "FAILOVER"]);
+        assert_handed_over(&mut nodes, ending, "99");
+    }
+}

@@ -19,3 +19,13 @@ pub fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
         thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Returns an RDB file with one function library, whose code never ends. No server would load it with FUNCTION LOAD.
+pub fn endless_library_dump() -> Vec<u8> {
+    const FUNCTION: u8 = 245;
+    const END: u8 = 255;
+    const CODE: &[u8] = b"#!lua name=endless\nwhile true do end";
+    const NO_CHECKSUM: [u8; 8] = [0; 8];
+    let length = u8::try_from(CODE.len()).expect("a length of six bits");
+    [&b"REDIS0011"[..], &[FUNCTION, length], CODE, &[END], &NO_CHECKSUM].concat()
+}

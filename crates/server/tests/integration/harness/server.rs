@@ -114,20 +114,22 @@ impl Server {
     /// script of EVAL that is not overdue, so this observes the processor time of the threads. No other script may run.
     pub fn run_script(&self, client: &mut Client, words: &[&str]) {
         assert!(client.is_waiting(), "an earlier reply would be taken for the script's");
-        let before = self.script_ticks();
+        const SCRIPT_THREADS: &str = "weft-script";
+        let before = self.thread_ticks(SCRIPT_THREADS);
         client.send(words);
         wait_until("the script runs", || {
-            self.script_ticks() >= before + 2 || !client.is_waiting()
+            self.thread_ticks(SCRIPT_THREADS) >= before + 2 || !client.is_waiting()
         });
     }
 
-    /// Returns the processor time that the script threads have used, in clock ticks (`proc_pid_stat(5)`, fields `utime`
-    /// and `stime`).
-    fn script_ticks(&self) -> u64 {
+    /// Returns the processor time that the threads whose names begin with `name` have used, in clock ticks
+    /// (`proc_pid_stat(5)`, fields `utime` and `stime`).
+    pub fn thread_ticks(&self, name: &str) -> u64 {
+        let shown_name = format!("({name}");
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("lists the threads");
         let lines = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
-        let scripts = lines.filter(|line| line.contains("(weft-script"));
-        scripts
+        let of_name = lines.filter(|line| line.contains(&shown_name));
+        of_name
             .flat_map(|line| {
                 // The state is the field behind the name, which is in parentheses.
                 let fields = line.rsplit_once(')').map_or("", |(_, fields)| fields);

@@ -285,6 +285,42 @@ fn health_reports_a_load_and_no_metric_waits_for_it() {
     assert_eq!(scrape(port).value("weft_keys", &[("db", "0")]), 3000.0);
 }
 
+/// Names of keys would be a series each, and anyone may read the metrics.
+#[test]
+fn figures_of_hot_and_big_keys_contain_no_names() {
+    let (server, port) = start(&[]);
+    let mut client = Client::connect(server.port);
+    let before = scrape(port);
+    assert_eq!(before.value("weft_hot_key_sampling", &[]), 0.0);
+    assert_eq!(before.find("weft_hot_key_share", &[("keys", "1")]), None);
+    assert_eq!(before.find("weft_biggest_key_bytes", &[("type", "hash")]), None);
+    assert_eq!(client.call(&["WEFT", "HOTKEYS", "START", "SAMPLE", "1"]), "OK");
+    for round in 0..90 {
+        client.call(&["HSET", "secret-name", &format!("field:{round}"), "value"]);
+        client.call(&["GET", &format!("secret-name:{}", round % 10)]);
+    }
+    assert_eq!(client.call(&["WEFT", "BIGKEYS", "START"]), "OK");
+    wait_until("the scan is complete", || {
+        scrape(port).value("weft_big_key_scans_total", &[]) == 1.0
+    });
+    let after = scrape(port);
+    assert_eq!(after.value("weft_hot_key_sampling", &[]), 1.0);
+    assert_eq!(after.value("weft_hot_key_samples_total", &[]), 180.0);
+    for (keys, share) in [("1", 0.5), ("10", 0.95), ("100", 1.0)] {
+        let value = after.value("weft_hot_key_share", &[("keys", keys)]);
+        assert!((value - share).abs() < 1e-9, "{keys}: {value}");
+    }
+    let usage: f64 = client
+        .call(&["MEMORY", "USAGE", "secret-name"])
+        .parse()
+        .expect("a number");
+    assert_eq!(after.value("weft_biggest_key_bytes", &[("type", "hash")]), usage);
+    assert_eq!(after.value("weft_biggest_key_elements", &[("type", "hash")]), 90.0);
+    assert_eq!(after.value("weft_biggest_key_bytes", &[("type", "zset")]), 0.0);
+    assert!(!request(port, "GET", "/metrics").body.contains("secret-name"));
+    assert_eq!(after.value("weft_present_stalls", &[("kind", "turn")]), 0.0);
+}
+
 /// A script that does not end holds its slots, and DEBUG SLEEP holds everything.
 #[test]
 fn a_scrape_waits_for_no_command() {

@@ -31,8 +31,13 @@ fn served_names() -> (BTreeSet<String>, BTreeSet<String>) {
     let node_metrics = free_port();
     let node = Server::start_node(&["--metrics-port", &node_metrics.to_string()]);
     let mut client = Client::connect(primary.port);
+    client.call(&["WEFT", "HOTKEYS", "START", "SAMPLE", "1"]);
     client.call(&["SET", "key", "value"]);
     client.call(&["NOSUCHCOMMAND"]);
+    client.call(&["WEFT", "BIGKEYS", "START"]);
+    wait_until("the scan is complete", || {
+        scrape(primary_metrics).value("weft_big_key_scans_total", &[]) == 1.0
+    });
     Client::connect(replica.port).wait_for_info("master_link_status", "up");
     wait_until("the replica is online", || {
         client.info("slave0").contains("state=online")

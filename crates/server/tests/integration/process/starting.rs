@@ -174,6 +174,29 @@ fn a_wrong_configuration_is_reported_and_exits_with_1() {
 }
 
 #[test]
+fn errors_of_the_configuration_name_the_file_and_what_would_be_valid() {
+    let place = TestDirectory::new();
+    fs::write(place.file("more.conf"), "# a comment\ntimeout soon\n").expect("writes");
+    let include = format!("port 0\ninclude {}\n", place.file("more.conf").display());
+    fs::write(place.file("weft.conf"), include).expect("writes");
+    for check in [&[][..], &["--check-config"]] {
+        let mut command = Command::new(SERVER);
+        let output = command.args(check).arg(place.file("weft.conf")).output().expect("runs");
+        assert_eq!(output.status.code(), Some(1));
+        let expected = format!(
+            "\n*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***\n\
+             Reading the configuration file, at line 2\n>>> 'timeout soon'\n\
+             argument couldn't be parsed into an integer\n\
+             This is line 2 of {}, included by line 2 of {}.\n\
+             timeout takes one value: a number from 0 to 2147483647; the default is 0.\n",
+            place.file("more.conf").display(),
+            place.file("weft.conf").display()
+        );
+        assert_eq!(text(&output.stderr), expected);
+    }
+}
+
+#[test]
 fn a_server_that_cannot_listen_reports_it_and_exits_with_1() {
     let place = TestDirectory::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("binds");
@@ -339,6 +362,7 @@ fn a_configuration_is_checked_without_a_start() {
             "Can't open the log file: No such file or directory",
         ),
         (&["--locale-collate", "xx_XX"], "Failed to configure LOCALE"),
+        (&["--locale-collate", "xx_XX"], "locale-collate is 'xx_XX'"),
         (&tls, "Failed to configure TLS"),
     ] {
         let (code, printed) = check(words);

@@ -285,6 +285,22 @@ fn follower_of(primary: &Primary, arguments: &[&str]) -> (Server, Client) {
 }
 
 #[test]
+fn both_connections_of_a_replica_announce_its_configured_address() {
+    let primary = Primary::new();
+    let announced = ["--replica-announce-ip", "10.1.2.3", "--replica-announce-port", "6333"];
+    let (_replica, _client) = follower_of(&primary, &announced);
+    let (mut main, asked) = primary.accept();
+    assert_eq!(asked, ["PSYNC", "?", "-1"]);
+    main.send(b"+DUALCHANNELSYNC\r\n");
+    let (stream, _) = primary.listener.accept().expect("accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+    let mut dump = Link(BufReader::new(stream));
+    assert_eq!(dump.request(), handshake("6333"));
+    dump.send(b"+OK\r\n");
+    assert_eq!(dump.request(), ["REPLCONF", "ip-address", "10.1.2.3"]);
+}
+
+#[test]
 fn a_replica_keeps_the_stream_while_it_loads_and_runs_it_then() {
     for load in ["disabled", "on-empty-db", "swapdb", "flush-before-load"] {
         for is_late in [false, true] {

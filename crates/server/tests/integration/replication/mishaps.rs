@@ -2,7 +2,11 @@
 
 use std::io::Write;
 
+use nix::sys::signal::Signal;
+
+use super::serving::AT_ONCE;
 use super::{Client, DUMP, FIRST_ID, Link, Primary, Server, UP, await_info, command, is_closed, is_closed_at_once};
+use crate::harness::{endless_library_dump, wait_until};
 
 /// Starts a replica of `primary` with these arguments, and completes its full sync.
 fn following(primary: &Primary, arguments: &[&str]) -> (Server, Client, Link) {
@@ -249,5 +253,65 @@ fn a_replica_accepts_claims_with_every_count_of_deliveries() {
     for server in [&mut client, &mut reader] {
         let pending = server.call(&["XPENDING", "s", "g"]);
         assert!(pending.contains("(c4 1)"), "{pending}");
+    }
+}
+
+#[test]
+fn the_log_shows_the_end_of_a_link_before_what_follows() {
+    const STEPS: [&str; 7] = [
+        "Connection with primary lost.",
+        "Caching the disconnected primary state.",
+        "Connecting to PRIMARY",
+        "REPLICAOF 127.0.0.1",
+        "Discarding previously cached primary state.",
+        "Setting secondary replication ID",
+        "PRIMARY MODE enabled",
+    ];
+    let primaries = [Server::start(&AT_ONCE), Server::start(&AT_ONCE)];
+    let replica = Server::start(&["--logfile", "log"]);
+    let mut client = Client::connect(replica.port);
+    for primary in &primaries {
+        let port = primary.port.to_string();
+        assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &port]), "OK");
+        client.wait_for_info("master_link_status", "up");
+    }
+    assert_eq!(client.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+    let log = std::fs::read_to_string(replica.directory.join("log")).expect("there is a log");
+    let step_of = |line: &str| STEPS.into_iter().find(|step| line.contains(step));
+    let steps: Vec<&str> = log.lines().filter_map(step_of).collect();
+    let [lost, caching, connecting, follows, discarding, renaming, promoted] = STEPS;
+    let expected = [
+        &[connecting, follows][..],
+        &[lost, caching, connecting, follows],
+        &[lost, caching, discarding, renaming, promoted],
+    ];
+    assert_eq!(steps, expected.concat(), "{log}");
+}
+
+/// The primary has loaded the library, so its code has no time limit here.
+#[test]
+fn the_end_of_the_process_stops_a_full_synchronisation_whose_library_never_ends() {
+    const LINK_THREAD: &str = "weft-replica";
+    for (load, by_signal) in [("disabled", true), ("swapdb", false)] {
+        let primary = Primary::new();
+        let follows = format!("127.0.0.1 {}", primary.port());
+        let mut replica = Server::start(&["--replicaof", &follows, "--repl-diskless-load", load]);
+        let (mut link, _) = primary.accept();
+        let before = replica.thread_ticks(LINK_THREAD);
+        link.send(format!("+FULLRESYNC {FIRST_ID} 1000\r\n$EOF:{FIRST_ID}\r\n").as_bytes());
+        link.send(&endless_library_dump());
+        link.send(FIRST_ID.as_bytes());
+        wait_until("the code runs", || replica.thread_ticks(LINK_THREAD) >= before + 3);
+        let mut client = Client::connect(replica.port);
+        assert!(
+            client
+                .call(&["INFO", "replication"])
+                .contains("master_link_status:down")
+        );
+        match by_signal {
+            true => replica.signal(Signal::SIGTERM),
+            false => client.send(&["SHUTDOWN", "NOSAVE"]),
+        }
+        assert_eq!(replica.wait_for_exit(), Some(0), "{load}");
     }
 }

@@ -6,6 +6,7 @@ mod beside_scripts;
 mod dual;
 mod dump_files;
 mod lasting;
+mod local_expiry;
 mod mishaps;
 mod older;
 mod serving;

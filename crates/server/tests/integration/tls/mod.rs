@@ -2,6 +2,7 @@
 //! the protocol.
 
 mod authority;
+mod errors;
 mod links;
 mod rules;
 

@@ -59,3 +59,40 @@ fn workers_become_active_when_the_parameter_is_switched_on() {
     );
     await_active(&mut clients[0], "1");
 }
+
+/// CONFIG SET io-threads takes effect at once, up to the number of workers with which the server was started.
+#[test]
+fn io_threads_limits_the_active_workers_at_run_time() {
+    let server = Server::start(&["--io-threads", "4", "--io-threads-always-active", "yes"]);
+    let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(server.port)).collect();
+    for client in &mut clients {
+        assert_eq!(client.call(&["PING"]), "PONG");
+    }
+    for (number, active) in [("2", 2), ("1", 1), ("3", 3), ("64", 4)] {
+        assert_eq!(clients[0].call(&["CONFIG", "SET", "io-threads", number]), "OK");
+        assert_eq!(
+            clients[0].call(&["CONFIG", "GET", "io-threads"]),
+            format!("(io-threads {number})")
+        );
+        await_active(&mut clients[0], &active.to_string());
+        // Every active worker has connections, and no other one has any.
+        let start = Instant::now();
+        loop {
+            let counts = clients_by_worker(&mut clients[0]);
+            let (used, unused) = counts.split_at(active);
+            if !used.contains(&0) && unused.iter().all(|count| *count == 0) {
+                break;
+            }
+            assert!(start.elapsed() < PATIENCE, "{number}: {counts:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        for client in &mut clients {
+            assert_eq!(client.call(&["PING"]), "PONG");
+        }
+    }
+    // Without the parameter that keeps them active, the limit holds as well.
+    for (name, value) in [("io-threads", "2"), ("io-threads-always-active", "no")] {
+        assert_eq!(clients[0].call(&["CONFIG", "SET", name, value]), "OK");
+    }
+    await_active(&mut clients[0], "1");
+}

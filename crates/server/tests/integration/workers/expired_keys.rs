@@ -425,3 +425,22 @@ fn a_command_after_a_denied_select_stores_the_same_everywhere() {
         assert_same(&primary, &replica, &runs);
     }
 }
+
+/// As in Valkey, a key that has expired is a part of the data until it is deleted.
+#[test]
+fn a_digest_includes_expired_keys_that_are_not_deleted() {
+    let server = Server::start(&["--enable-debug-command", "yes"]);
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]), "OK");
+    assert_eq!(client.call(&["SET", "key", "value", "PX", "1000000"]), "OK");
+    let digest = client.call(&["DEBUG", "DIGEST"]);
+    let value = client.call(&["DEBUG", "DIGEST-VALUE", "key"]);
+    // Digests omit the time of the expiry.
+    assert_eq!(client.call(&["PEXPIRE", "key", "1"]), "1");
+    thread::sleep(Duration::from_millis(5));
+    assert_eq!(client.call(&["DEBUG", "DIGEST"]), digest);
+    assert_eq!(client.call(&["DEBUG", "DIGEST-VALUE", "key"]), value);
+    assert_eq!(client.transact(&[&["DEBUG", "DIGEST"]]), format!("({digest})"));
+    assert_eq!(client.call(&["GET", "key"]), "-", "it has expired");
+    assert_eq!(client.call(&["DEBUG", "DIGEST"]), "0".repeat(40), "and is deleted");
+}

@@ -1,4 +1,7 @@
-//! Tests libraries of functions that transactions load, whose code may take long.
+//! Tests libraries of functions that transactions load and call, whose code may take long.
+
+use std::thread;
+use std::time::Duration;
 
 use super::{Client, Server};
 use crate::harness::wait_until;
@@ -9,20 +12,16 @@ const ENDLESS: &str = "#!lua name=endless\nwhile true do end";
 const MANY: usize = 100;
 
 /// Runs `story` with one, two and eight active workers.
-fn with_workers(story: impl Fn(&Server)) {
+fn with_workers(arguments: &[&str], story: impl Fn(&Server)) {
     for threads in ["1", "2", "8"] {
-        story(&Server::start(&[
-            "--io-threads",
-            threads,
-            "--io-threads-always-active",
-            "yes",
-        ]));
+        let own = ["--io-threads", threads, "--io-threads-always-active", "yes"];
+        story(&Server::start(&[&own[..], arguments].concat()));
     }
 }
 
 #[test]
 fn the_code_of_libraries_in_a_transaction_stops_nobody() {
-    with_workers(|server| {
+    with_workers(&[], |server| {
         let mut loader = Client::connect(server.port);
         // At least one client of each worker.
         let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(server.port)).collect();
@@ -69,9 +68,119 @@ fn libraries_in_a_transaction_are_loaded_in_the_order_of_the_commands() {
     ];
     let words = commands.map(|(words, _)| words);
     let replies = commands.map(|(_, reply)| reply).join(" ");
-    with_workers(|server| {
+    with_workers(&[], |server| {
         let mut client = Client::connect(server.port);
         assert_eq!(client.transact(&words), format!("({replies})"));
+    });
+}
+
+/// A script that holds a worker, or exclusive mode, is killed soon. The code of the library takes longer.
+#[test]
+fn a_transaction_calls_the_functions_of_slow_libraries_that_it_loads() {
+    let slow = "#!lua name=slow\nfor i = 1, 1e7 do end\nredis.register_function('f', function() return 1 end)";
+    let quick = "#!lua name=quick\nredis.register_function('g', function() return 2 end)";
+    let changing: [(&[&[&str]], &str); 3] = [
+        (
+            &[
+                &["FUNCTION", "LOAD", slow],
+                &["SET", "key", "value"],
+                &["FCALL", "F", "0"],
+                &["FUNCTION", "DELETE", "slow"],
+                &["FCALL_RO", "f", "0"],
+            ],
+            "(slow OK 1 OK ERR Function not found)",
+        ),
+        (
+            &[
+                &["FUNCTION", "LOAD", quick],
+                &["FUNCTION", "LOAD", slow],
+                &["FCALL", "g", "0"],
+                &["FCALL", "f", "0"],
+                &["GET", "key"],
+            ],
+            "(quick slow 2 1 value)",
+        ),
+        // The slow library is loaded already.
+        (&[&["FUNCTION", "DELETE", "quick"], &["FCALL", "f", "0"]], "(OK 1)"),
+    ];
+    let arguments = ["--busy-reply-threshold", "20", "--busy-reply-scope", "affected"];
+    with_workers(&arguments, |server| {
+        let mut client = Client::connect(server.port);
+        for (commands, replies) in changing {
+            assert_eq!(client.transact(commands), replies);
+        }
+        assert_eq!(client.call(&["WATCH", "key"]), "OK");
+        assert_eq!(client.call(&["SET", "key", "another"]), "OK");
+        let refused: [&[&str]; 2] = [&["FUNCTION", "LOAD", "REPLACE", slow], &["FCALL", "f", "0"]];
+        assert_eq!(client.transact(&refused), "-", "the watched key has changed");
+    });
+}
+
+/// Returns the code of a library that takes a quarter of a second, half of the time that it may take.
+fn slow_code(client: &mut Client) -> String {
+    let measure = "local start = os.clock() for i = 1, 1e6 do end return tostring(os.clock() - start)";
+    let seconds = client.call(&["EVAL", measure, "0"]).parse::<f64>().expect("a number");
+    let rounds = 0.25e6 / seconds.max(1e-4);
+    format!("#!lua name=once\nfor i = 1, {rounds} do end\nredis.register_function('f', function() return 1 end)")
+}
+
+#[test]
+fn a_transaction_that_calls_a_slow_library_stops_nobody_and_can_be_killed() {
+    let killed = "EXECABORT Transaction discarded because of: Script killed by user with FUNCTION KILL. script: on \
+                  @user_function:";
+    with_workers(&[], |server| {
+        let (mut caller, mut admin) = (Client::connect(server.port), Client::connect(server.port));
+        // At least one client of each worker.
+        let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(server.port)).collect();
+        // On a busy machine the first run may take too long, and the second one may have ended before it is killed.
+        let is_killed = (0..8).any(|_| {
+            admin.call(&["DEL", "key"]);
+            let library = slow_code(&mut admin);
+            for words in [
+                &["MULTI"][..],
+                &["FUNCTION", "LOAD", &library],
+                &["SET", "key", "value"],
+                &["FCALL", "f", "0"],
+                &["EXEC"],
+            ] {
+                caller.send(words);
+            }
+            for reply in ["OK", "QUEUED", "QUEUED", "QUEUED"] {
+                assert_eq!(caller.answer(), reply);
+            }
+            wait_until("the code runs again", || {
+                admin.call(&["FUNCTION", "STATS"]).contains("name once") || !caller.is_waiting()
+            });
+            for client in &mut clients {
+                assert_eq!(client.call(&["SET", "other", "value"]), "OK");
+                // It needs the whole keyspace.
+                assert_eq!(client.call(&["SWAPDB", "1", "2"]), "OK");
+            }
+            admin.call(&["FUNCTION", "KILL"]);
+            let answer = caller.answer();
+            let is_killed = answer.starts_with(killed);
+            let has_ended = answer == "(once OK 1)";
+            if has_ended {
+                assert_eq!(admin.call(&["FUNCTION", "DELETE", "once"]), "OK");
+            }
+            assert!(
+                is_killed || has_ended || answer.contains("FUNCTION LOAD timeout"),
+                "{answer}"
+            );
+            is_killed
+        });
+        assert!(is_killed, "FUNCTION KILL does not end the transaction");
+        assert_eq!(
+            admin.call(&["EXISTS", "key"]),
+            "0",
+            "nothing of the transaction has happened"
+        );
+        assert_eq!(admin.call(&["FUNCTION", "LIST"]), "()");
+        assert_eq!(
+            caller.transact(&[&["SET", "key", "value"]]),
+            "(OK)",
+            "the transaction has ended"
+        );
     });
 }
 
@@ -141,6 +250,24 @@ fn a_payload_of_many_libraries_stops_no_other_long_command_and_ends_with_its_cli
         assert_eq!(other.call(&["CLIENT", "KILL", "ID", id]), "1");
     }
     assert_eq!(other.call(&["FUNCTION", "LIST"]), "()");
+}
+
+#[test]
+fn client_kill_does_not_wait_for_the_code_of_a_library() {
+    let server = Server::start(&[]);
+    let mut admin = Client::connect(server.port);
+    // On a busy machine the code may not have begun, or have ended, when its client is killed.
+    let is_running = (0..8).any(|_| {
+        let mut loader = Client::connect(server.port);
+        let id = loader.call(&["CLIENT", "ID"]);
+        loader.send(&["FUNCTION", "LOAD", ENDLESS]);
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(admin.call(&["CLIENT", "KILL", "ID", &id]), "1");
+        let is_running = admin.info("weft_unfinished_jobs") != "0";
+        admin.wait_for_info("weft_unfinished_jobs", "0");
+        is_running
+    });
+    assert!(is_running, "the reply waits for the end of the code");
 }
 
 #[test]

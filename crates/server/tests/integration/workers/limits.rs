@@ -55,6 +55,30 @@ fn an_unauthenticated_client_cannot_accumulate_output() {
     }
 }
 
+/// Otherwise only an output that the kernel's buffers do not take counts, which takes megabytes.
+#[test]
+fn every_output_counts_if_reply_lists_are_enforced() {
+    let server = Server::start(&["--enable-debug-command", "yes"]);
+    let mut admin = Client::connect(server.port);
+    assert_eq!(admin.call(&["CONFIG", "SET", "requirepass", "secret"]), "OK");
+    let denied = "NOAUTH Authentication required.";
+    let (mut stranger, mut user) = (Client::connect(server.port), Client::connect(server.port));
+    assert_eq!(stranger.call(&["PING"]), denied);
+    assert_eq!(user.call(&["AUTH", "secret"]), "OK");
+    assert_eq!(admin.call(&["DEBUG", "CLIENT-ENFORCE-REPLY-LIST", "1"]), "OK");
+    stranger.send(&["PING"]);
+    let mut received = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut stranger.0, &mut received);
+    assert_eq!(received, b"");
+    // A client that has authenticated once counts as a user, also after RESET.
+    assert_eq!(user.call(&["RESET"]), "RESET");
+    assert_eq!(user.call(&["PING"]), denied);
+    assert_eq!(admin.call(&["DEBUG", "CLIENT-ENFORCE-REPLY-LIST", "0"]), "OK");
+    assert_eq!(Client::connect(server.port).call(&["PING"]), denied);
+    let info = admin.call(&["INFO", "stats"]);
+    assert!(info.contains("client_output_buffer_limit_disconnections:1\r\n"));
+}
+
 #[test]
 fn queued_commands_count_as_unexecuted_input() {
     for threads in ["1", "2", "8"] {
@@ -134,6 +158,36 @@ fn a_reply_stops_growing_at_the_limit_of_its_client() {
             assert!(info.contains(&line), "{words:?}");
         }
         assert_eq!(admin.call(&["SRANDMEMBER", "set", "-3"]).split(' ').count(), 3);
+    }
+}
+
+/// With `min-string-size-avoid-copy-reply 0`, or above its size, a value is copied, and the copy counts as output.
+#[test]
+fn a_value_that_is_copied_counts_as_output() {
+    let server = Server::start(&[]);
+    let mut admin = Client::connect(server.port);
+    let value = "v".repeat(100_000);
+    assert_eq!(admin.call(&["SET", "key", &value]), "OK");
+    let limit = |limit| ["CONFIG", "SET", "client-output-buffer-limit", limit];
+    let share_from = |bytes| ["CONFIG", "SET", "min-string-size-avoid-copy-reply", bytes];
+    assert_eq!(admin.call(&limit("normal 10 0 0")), "OK");
+    for (index, bytes) in ["0", "100001"].into_iter().enumerate() {
+        assert_eq!(admin.call(&share_from(bytes)), "OK");
+        for words in [&["GET", "key"][..], &["GETRANGE", "key", "0", "-1"]] {
+            let mut client = Client::connect(server.port);
+            client.send(words);
+            let mut received = Vec::new();
+            let _ = std::io::Read::read_to_end(&mut client.0, &mut received);
+            assert!(received.is_empty(), "{words:?} with {bytes}: {} bytes", received.len());
+        }
+        let line = format!("client_output_buffer_limit_disconnections:{}\r\n", 2 * index + 2);
+        assert!(admin.call(&["INFO", "stats"]).contains(&line), "{line}");
+    }
+    assert_eq!(admin.call(&limit("normal 0 0 0")), "OK");
+    for bytes in ["0", "1", "100000"] {
+        assert_eq!(admin.call(&share_from(bytes)), "OK");
+        assert_eq!(admin.call(&["MGET", "key", "key"]), format!("({value} {value})"));
+        assert_eq!(admin.call(&["GETRANGE", "key", "1", "-1"]), value[1..]);
     }
 }
 

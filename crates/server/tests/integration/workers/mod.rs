@@ -15,6 +15,7 @@ mod field_expiry;
 mod flushes;
 mod frozen_keys;
 mod full_mailboxes;
+mod key_reports;
 mod kills;
 mod late_replies;
 mod libraries;
@@ -30,6 +31,7 @@ mod scripts;
 mod seen_expiry;
 mod shutdown;
 mod undeclared_keys;
+mod watchdog;
 
 use crate::harness::client::Client;
 use crate::harness::server::{MOVES, PATIENCE, Server};

@@ -1,6 +1,6 @@
 //! Tests connections that move between workers at random all the time.
 
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -265,4 +265,62 @@ fn a_slot_that_leaves_ends_the_waits_of_connections_on_their_way() {
             assert_eq!(admin.call(&["CLUSTER", "ADDSLOTS", &slot]), "OK");
         }
     }
+}
+
+/// The worker withholds the replies until the disk has the writes. The connection leaves it for the thread that serves
+/// replicas, while others move between the workers.
+#[test]
+fn replies_before_a_synchronisation_arrive_under_load() {
+    const REQUESTS: usize = 40;
+    let arguments = [
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+        "--repl-diskless-sync-delay",
+        "0",
+    ];
+    with_moves(&arguments, |server| {
+        let stop = &AtomicBool::new(false);
+        thread::scope(|scope| {
+            for number in 0..4 {
+                scope.spawn(move || {
+                    let mut writer = Client::connect(server.port);
+                    let key = format!("load:{number}");
+                    let mut count = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        (0..REQUESTS).for_each(|_| writer.send(&["INCR", &key]));
+                        for _ in 0..REQUESTS {
+                            count += 1;
+                            assert_eq!(writer.answer(), count.to_string());
+                        }
+                    }
+                });
+            }
+            let guard = StopOnDrop(stop);
+            let replicas: Vec<_> = (0..4)
+                .map(|number| {
+                    scope.spawn(move || {
+                        for round in 0..3 {
+                            let mut replica = Client::connect(server.port);
+                            let key = format!("replica:{number}:{round}");
+                            (0..REQUESTS).for_each(|_| replica.send(&["INCR", &key]));
+                            replica.send(&["PSYNC", "?", "-1"]);
+                            for count in 1..=REQUESTS {
+                                assert_eq!(replica.answer(), count.to_string());
+                            }
+                            let mut line = String::new();
+                            while line.trim_end().is_empty() {
+                                line.clear();
+                                replica.0.read_line(&mut line).expect("receives");
+                            }
+                            assert!(line.starts_with("+FULLRESYNC "), "{line}");
+                        }
+                    })
+                })
+                .collect();
+            replicas.into_iter().for_each(|replica| replica.join().expect("ends"));
+            drop(guard);
+        });
+    });
 }

@@ -114,7 +114,7 @@ fn scan_to_held_slot(client: &mut Client) {
 /// end of all scripts.
 #[test]
 fn commands_without_declared_keys_do_not_wait_for_an_overdue_script() {
-    let commands: [&[&str]; 19] = [
+    let commands: [&[&str]; 20] = [
         &["KEYS", "*"],
         &["SORT", "short", "BY", "k*y"],
         &["SORT", "short", "BY", "nosort", "GET", "k*y"],
@@ -131,6 +131,7 @@ fn commands_without_declared_keys_do_not_wait_for_an_overdue_script() {
         &["SAVE"],
         &["BGSAVE"],
         &["BGREWRITEAOF"],
+        &["CONFIG", "SET", "appendonly", "yes"],
         &["FLUSHALL"],
         &["FLUSHDB"],
         &["SWAPDB", "0", "1"],
@@ -150,6 +151,7 @@ fn commands_without_declared_keys_do_not_wait_for_an_overdue_script() {
         assert_eq!(client.call(&["SCRIPT", "KILL"]), "OK");
         script.answer();
         assert_eq!(client.info("rdb_saves"), "0", "no save has begun");
+        assert_eq!(client.call(&["CONFIG", "GET", "appendonly"]), "(appendonly no)");
         let found = client.call(&["SORT", "short", "BY", "nosort", "GET", "k*y"]);
         assert_eq!(found, "(value)");
     }
@@ -181,6 +183,39 @@ fn commands_on_slots_do_not_wait_for_an_overdue_script() {
     script.answer();
     assert_eq!(client.call(&["CLUSTER", "COUNTKEYSINSLOT", &slot]), "1");
     assert_eq!(client.call(&["CLUSTER", "SETSLOT", "0", "STABLE"]), "OK");
+}
+
+/// The script becomes overdue while a command waits for its end.
+#[test]
+fn commands_that_wait_for_a_script_are_answered_once_it_is_overdue() {
+    let overdue_later = ["--busy-reply-threshold", "200", "--busy-reply-scope", "affected"];
+    for (appendonly, other) in [("no", "yes"), ("yes", "no")] {
+        let options = ["--io-threads", "2", "--appendonly", appendonly];
+        let server = Server::start(&[&overdue_later[..], &options].concat());
+        let (mut admin, mut script) = (Client::connect(server.port), Client::connect(server.port));
+        let commands: [&[&str]; 3] = [
+            &["BGREWRITEAOF"],
+            &["CONFIG", "SET", "appendonly", other],
+            &["EVAL", "return 1", "0"],
+        ];
+        for command in commands {
+            let mut client = Client::connect(server.port);
+            assert_eq!(client.call(&["SCRIPT", "DEBUG", "SYNC"]), "OK");
+            server.run_script(&mut script, &["EVAL", "while true do end", "0"]);
+            let mut reply = client.call(command);
+            if reply == "(<endsession>)" {
+                reply = client.answer();
+            }
+            assert!(reply.starts_with("BUSY "), "{command:?}: {reply}");
+            assert_eq!(admin.call(&["SCRIPT", "KILL"]), "OK");
+            script.answer();
+        }
+        let state = format!("(appendonly {appendonly})");
+        assert_eq!(admin.call(&["CONFIG", "GET", "appendonly"]), state);
+        assert_eq!(admin.call(&["CONFIG", "SET", "appendonly", other]), "OK");
+        let is_enabled = if other == "yes" { "1" } else { "0" };
+        assert_eq!(admin.info("aof_enabled"), is_enabled);
+    }
 }
 
 /// A command of a transaction cannot run again later, so it must not need a slot that another thread holds.

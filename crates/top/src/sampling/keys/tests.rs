@@ -2,15 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BiggestKeys, KEPT_KEYS, KeySearch, parse_page};
+use super::{BiggestKeys, FoundKey, KEPT_KEYS, KeySearch, parse_page};
 use crate::connection::reply::RespValue;
+
+fn insert(keys: &mut BiggestKeys, database: u64, name: &str, memory_bytes: u64) {
+    keys.insert(FoundKey {
+        database,
+        name: name.as_bytes(),
+        kind: "string".to_owned(),
+        memory_bytes,
+        elements: None,
+    });
+}
 
 #[test]
 fn only_the_biggest_keys_are_kept() {
     let mut keys = BiggestKeys::default();
     for size in 0..1000_u64 {
-        keys.insert(0, format!("key{size}").as_bytes(), "string".to_owned(), size);
-        keys.insert(0, format!("key{size}").as_bytes(), "string".to_owned(), size);
+        insert(&mut keys, 0, &format!("key{size}"), size);
+        insert(&mut keys, 0, &format!("key{size}"), size);
     }
     let rows = keys.merged(&BiggestKeys::default());
     assert_eq!(rows.len(), KEPT_KEYS);
@@ -21,9 +31,9 @@ fn only_the_biggest_keys_are_kept() {
 #[test]
 fn a_key_of_both_passes_is_shown_once_with_its_newer_size() {
     let (mut older, mut newer) = (BiggestKeys::default(), BiggestKeys::default());
-    older.insert(0, b"a", "hash".to_owned(), 100);
-    newer.insert(0, b"a", "hash".to_owned(), 50);
-    older.insert(1, b"a", "hash".to_owned(), 70);
+    insert(&mut older, 0, "a", 100);
+    insert(&mut newer, 0, "a", 50);
+    insert(&mut older, 1, "a", 70);
     let sizes: Vec<u64> = newer.merged(&older).iter().map(|row| row.memory_bytes).collect();
     assert_eq!(sizes, [70, 50]);
 }

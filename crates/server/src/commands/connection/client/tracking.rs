@@ -2,6 +2,7 @@
 //! [`crate::notify::tracking`] describes it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use weft_base::ClientId;
 use weft_resp::number::parse_i64;
@@ -86,11 +87,13 @@ fn enable_tracking(ctx: &mut Context<'_, '_>, requested: RequestedTracking<'_>) 
     if options.is_broadcast {
         let known = before.map(|before| before.prefixes.clone()).unwrap_or_default();
         check_prefixes(&known, &prefixes)?;
-        options.prefixes = known;
-        if prefixes.is_empty() {
-            options.prefixes.insert(Box::default());
-        }
-        options.prefixes.extend(prefixes.into_iter().map(Into::into));
+        let names: &[&[u8]] = if prefixes.is_empty() { &[b""] } else { &prefixes };
+        let table = &ctx.server.clients.tracking;
+        // A set that is collected from all its elements has full nodes.
+        options.prefixes = known
+            .into_iter()
+            .chain(names.iter().map(|name| table.shared_prefix(name)))
+            .collect();
     }
     // CLIENT CACHING applies to the next command, regardless of this one.
     options.caching_was_called = before.is_some_and(|before| before.caching_was_called);
@@ -139,7 +142,7 @@ fn check_options(current: Option<&TrackingOptions>, options: &TrackingOptions, h
 }
 
 /// Rejects prefixes of which one is a prefix of another: a key would be reported twice.
-fn check_prefixes(current: &BTreeSet<Box<[u8]>>, prefixes: &[&[u8]]) -> CommandResult {
+fn check_prefixes(current: &BTreeSet<Arc<[u8]>>, prefixes: &[&[u8]]) -> CommandResult {
     let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
     let error = |prefix: &[u8], what: &str, other: &[u8], end: &str| {
         let shown = crate::commands::error::c_string_prefix;

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -182,7 +182,7 @@ fn open_connection(
     let addresses = (host, port).to_socket_addrs().map_err(|_| MigrateIoError::Connecting)?;
     let mut failure = MigrateIoError::Connecting;
     for address in addresses {
-        match TcpStream::connect_timeout(&address, timeout) {
+        match connect_to_address(address, timeout) {
             Ok(stream) => {
                 // Only an optimisation: without it small requests may wait for each other.
                 let _ = stream.set_nodelay(true);
@@ -202,6 +202,11 @@ fn open_connection(
         }
     }
     Err(failure)
+}
+
+fn connect_to_address(address: SocketAddr, timeout: Duration) -> std::io::Result<TcpStream> {
+    let simulated = weft_os::net::simulated_connection(address);
+    simulated.unwrap_or_else(|| TcpStream::connect_timeout(&address, timeout))
 }
 
 /// Appends a request.

@@ -209,7 +209,8 @@ fn all_commands_are_listed_once_and_described_in_the_same_order() {
         .collect();
     let documented: Vec<&ReplyTree> = docs.iter().step_by(2).collect();
     assert_eq!(described, documented);
-    assert_eq!(names.len(), registry.commands().len());
+    let of_valkey = registry.commands().iter().filter(|command| !command.spec.is_own);
+    assert_eq!(names.len(), of_valkey.count());
     assert_eq!(
         run_subcommand(&registry, &["command", "info"]),
         ReplyTree::Array(rows.clone())
@@ -218,6 +219,30 @@ fn all_commands_are_listed_once_and_described_in_the_same_order() {
         run_subcommand(&registry, &["command", "count"]),
         ReplyTree::Integer(rows.len() as i64)
     );
+}
+
+#[test]
+fn own_commands_are_shown_under_their_names_only() {
+    let registry = full_registry();
+    for line in [
+        "command list",
+        "command list filterby pattern weft*",
+        "command list filterby aclcat admin",
+    ] {
+        assert!(!run_line(&registry, line).to_string().contains("weft"), "{line}");
+    }
+    let described = run_line(&registry, "command info weft weft|hotkeys").to_string();
+    assert!(described.starts_with(r#"[["weft" -2 "#), "{described}");
+    for part in [
+        r#"["weft|hotkeys" -3 "#,
+        r#"["weft|bigkeys" -3 "#,
+        "+@admin +@dangerous +@slow",
+    ] {
+        assert!(described.contains(part), "{part} in {described}");
+    }
+    let documented = run_line(&registry, "command docs weft").to_string();
+    assert!(documented.contains(r#""weft|bigkeys" {"summary""#), "{documented}");
+    assert!(documented.contains(r#""token" "DURATION""#), "{documented}");
 }
 
 #[test]

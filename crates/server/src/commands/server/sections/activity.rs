@@ -191,16 +191,18 @@ fn traffic_lines(server: &Server, lines: &mut InfoLines) {
         replication.input_bytes.load(Ordering::Relaxed),
         replication.replicas.output_bytes.load(Ordering::Relaxed),
     );
-    let input_bytes = metrics.sum(Counter::NetInputBytes) + replication_input;
-    let output_bytes = metrics.sum(Counter::NetOutputBytes) + replication_output;
+    let (imported, exported) = (
+        metrics.sum(Counter::SlotImportBytes),
+        metrics.sum(Counter::SlotExportBytes),
+    );
+    let input_bytes = metrics.sum(Counter::NetInputBytes) + replication_input + imported;
+    let output_bytes = metrics.sum(Counter::NetOutputBytes) + replication_output + exported;
     lines.push_field("total_net_input_bytes", input_bytes);
     lines.push_field("total_net_output_bytes", output_bytes);
     lines.push_field("total_net_repl_input_bytes", replication_input);
     lines.push_field("total_net_repl_output_bytes", replication_output);
-    lines.push_zero_fields(&[
-        "total_net_cluster_slot_import_bytes",
-        "total_net_cluster_slot_export_bytes",
-    ]);
+    lines.push_field("total_net_cluster_slot_import_bytes", imported);
+    lines.push_field("total_net_cluster_slot_export_bytes", exported);
     lines.push_field("instantaneous_input_kbps", kilobytes(Rate::Input));
     lines.push_field("instantaneous_output_kbps", kilobytes(Rate::Output));
     lines.push_field("instantaneous_input_repl_kbps", "0.00");
@@ -268,14 +270,14 @@ fn loop_lines(server: &Server, lines: &mut InfoLines) {
         lines.push_field(name, metrics.sum(counter));
     }
     lines.push_zero_fields(&["reply_buffer_shrinks", "reply_buffer_expands"]);
-    lines.push_field("eventloop_cycles", metrics.sum(Counter::Batches));
+    lines.push_field("eventloop_cycles", metrics.sum(Counter::Turns));
     lines.push_field("eventloop_duration_sum", metrics.sum(Counter::BusyNs) / 1000);
     lines.push_field("eventloop_duration_cmd_sum", metrics.command_nanoseconds() / 1000);
-    let batches = rates.per_second(Rate::Batches);
+    let turns = rates.per_second(Rate::Turns);
     let busy_us = rates.per_second(Rate::BusyNs) / 1000.0;
-    lines.push_field("instantaneous_eventloop_cycles_per_sec", batches.round() as u64);
-    let per_batch_us = if batches > 0.0 { busy_us / batches } else { 0.0 };
-    lines.push_field("instantaneous_eventloop_duration_usec", per_batch_us.round() as u64);
+    lines.push_field("instantaneous_eventloop_cycles_per_sec", turns.round() as u64);
+    let per_turn_us = if turns > 0.0 { busy_us / turns } else { 0.0 };
+    lines.push_field("instantaneous_eventloop_duration_usec", per_turn_us.round() as u64);
 }
 
 pub(super) fn cpu_lines(server: &Server, lines: &mut InfoLines) {
@@ -289,9 +291,18 @@ pub(super) fn cpu_lines(server: &Server, lines: &mut InfoLines) {
     put("used_cpu_user_children", children.user_s);
     put("used_cpu_sys_main_thread", main.system_s);
     put("used_cpu_user_main_thread", main.user_s);
-    // The workers do the work of Valkey's main thread.
-    let busy_s = server.stats.metrics.sum(Counter::BusyNs) as f64 / 1e9;
-    put("used_active_time_main_thread", busy_s);
+    // Every worker counts as an I/O thread, and the first one as the main thread.
+    for index in 0..server.usable_workers() {
+        let busy_ns = server
+            .stats
+            .metrics
+            .thread_sum(ThreadIndex::new(index), Counter::BusyNs);
+        let name = match index {
+            0 => "used_active_time_main_thread".to_owned(),
+            _ => format!("used_active_time_io_thread_{index}"),
+        };
+        put(&name, busy_ns as f64 / 1e9);
+    }
 }
 
 pub(super) fn command_lines(server: &Server, lines: &mut InfoLines) {

@@ -40,6 +40,10 @@ pub struct MemoryFigures {
     pub aof_bytes: u64,
     /// The memory of links to other cluster nodes and of their unsent messages, in bytes.
     pub link_bytes: u64,
+    /// The data that imports of slots have received and not executed yet, in bytes.
+    pub slot_import_bytes: u64,
+    /// The data that exports of slots have not sent yet, in bytes.
+    pub slot_export_bytes: u64,
     /// The memory that does not count for eviction, in bytes.
     pub uncounted_bytes: u64,
 }
@@ -73,7 +77,10 @@ impl MemoryFigures {
         let library_bytes = server.scripting.libraries.bytes();
         let link_bytes = server.cluster.as_ref().map_or(0, |cluster| cluster.link_bytes() as u64);
         let loading_stream_bytes = server.replication.buffered_stream_bytes.load(Ordering::Relaxed);
-        let buffers = client_bytes + held + loading_stream_bytes + aof_bytes + link_bytes;
+        let migrations = &server.slot_migrations;
+        let (slot_import_bytes, slot_export_bytes) = (migrations.unexecuted_bytes(), migrations.unsent_bytes());
+        let buffers =
+            client_bytes + held + loading_stream_bytes + aof_bytes + link_bytes + slot_import_bytes + slot_export_bytes;
         let overhead_bytes = startup_bytes
             + buffers
             + script_bytes
@@ -94,6 +101,8 @@ impl MemoryFigures {
             loading_stream_bytes,
             aof_bytes,
             link_bytes,
+            slot_import_bytes,
+            slot_export_bytes,
             uncounted_bytes: server.uncounted_memory(),
         }
     }
@@ -162,7 +171,8 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     lines.push_field("mem_clients_slaves", excess + clients.replica_bytes);
     lines.push_field("mem_clients_normal", clients.memory_bytes);
     lines.push_field("mem_cluster_links", figures.link_bytes);
-    lines.push_zero_fields(&["mem_cluster_slot_import", "mem_cluster_slot_export"]);
+    lines.push_field("mem_cluster_slot_import", figures.slot_import_bytes);
+    lines.push_field("mem_cluster_slot_export", figures.slot_export_bytes);
     lines.push_field("mem_aof_buffer", figures.aof_bytes);
     lines.push_field("mem_allocator", "jemalloc");
     lines.push_field("mem_overhead_db_hashtable_rehashing", 0);

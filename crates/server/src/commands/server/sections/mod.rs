@@ -88,7 +88,6 @@ fn server_lines(server: &Server, lines: &mut InfoLines) {
     let now_us = weft_os::time::SystemTime::now()
         .duration_since(weft_os::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_micros());
-    let executable = std::env::current_exe().unwrap_or_default();
     lines.push_field("redis_version", REDIS_VERSION);
     lines.push_field("server_name", "valkey");
     lines.push_field("valkey_version", weft_config::COMPATIBLE_VERSION);
@@ -111,7 +110,7 @@ fn server_lines(server: &Server, lines: &mut InfoLines) {
     lines.push_field("monotonic_clock", "quanta");
     lines.push_field("multiplexing_api", "epoll");
     lines.push_field("gcc_version", "0.0.0");
-    lines.push_field("process_id", std::process::id());
+    lines.push_field("process_id", process::id());
     lines.push_field("process_supervised", config.choice(id::SUPERVISED));
     lines.push_field("run_id", &server.lifecycle.run_id);
     lines.push_field("tcp_port", config.port());
@@ -122,7 +121,7 @@ fn server_lines(server: &Server, lines: &mut InfoLines) {
         lines.push_field(name, config.integer(id::HZ));
     }
     lines.push_field("lru_clock", (unix_ms() / 1000) & ((1 << 24) - 1));
-    lines.push_field("executable", executable.display());
+    lines.push_field("executable", process::executable().display());
     lines.push_field(
         "config_file",
         config.file().unwrap_or(std::path::Path::new("")).display(),

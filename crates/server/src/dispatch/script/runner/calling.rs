@@ -8,15 +8,17 @@ use weft_resp::{Args, Reply};
 use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::{CommandError, printable_name};
 use crate::commands::permission::{self, CommandPermission};
+use crate::commands::scripting::script::busy_error_of_run;
 use crate::commands::server::time;
 use crate::dispatch::accounting::CommandEnd;
 use crate::dispatch::admit::{WRITE_FLAGS, aof_write_error, rdb_save_error};
 use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::notifications::{Caller, queue_notifications};
 use crate::dispatch::record::{self, CommandLogThresholds};
+use crate::dispatch::request::CommandCall;
 use crate::dispatch::script_flags::{has_too_few_replicas, is_read_only, is_stale};
 use crate::dispatch::thread::LeasedCall;
-use crate::dispatch::{expired_sources, propagate, redirect, slot_stats};
+use crate::dispatch::{expired_sources, hot_keys, propagate, redirect, slot_stats};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{BufferFigures, ClientFlags};
 use crate::notify::messages::{wait_until_read, wake_workers};
@@ -157,6 +159,19 @@ impl Runner<'_, '_, '_> {
         }
     }
 
+    /// Returns the error for a command that was refused copies of its keys because an overdue script holds a slot.
+    #[cold]
+    pub(super) fn refusal_of_copies(&mut self, command: &'static Command<Binding>) -> Option<Vec<u8>> {
+        let ScriptAccess::Scratch(_, key_copier) = &mut self.access else {
+            return None;
+        };
+        let run = key_copier.take_overdue_run()?;
+        let error = busy_error_of_run(&self.thread.server.config, &run);
+        let code = error.code().to_vec();
+        self.record_outcome(Some(command), ScriptCallOutcome::Rejected(code));
+        Some(error.0.into_owned())
+    }
+
     /// Returns `true` if a command was refused copies of its keys because users have changed since it was admitted.
     #[cold]
     pub(super) fn must_admit_again(&self) -> bool {
@@ -264,14 +279,14 @@ impl Runner<'_, '_, '_> {
             context.delete_expired_sources();
         }
         let result = (binding.handler)(&mut context);
-        let next_step = std::mem::take(&mut context.next_step);
         if context.keys.effects.is_logging() {
-            propagate::propagate_call_to(&mut context.keys, &next_step, dirty, self.log_target);
+            propagate::propagate_call_to(&mut context.keys, &context.next_step, dirty, self.log_target);
         }
         if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
-            queue_notifications(&mut context, next_step.is_restarted(), Caller::Script);
+            let runs_again = context.next_step.is_restarted();
+            queue_notifications(&mut context, runs_again, Caller::Script);
         }
-        (result.err(), next_step)
+        (result.err(), context.next_step)
     }
 
     /// Records a command, and completes its reply.
@@ -282,7 +297,14 @@ impl Runner<'_, '_, '_> {
         error: Option<CommandError>,
         next_step: NextStep,
     ) {
-        let error = error.or_else(|| self.complete_reply(next_step));
+        let error = match next_step {
+            NextStep::Reply => {
+                // There is nothing to drop, and finding this out takes a call.
+                std::mem::forget(next_step);
+                error
+            }
+            _ => error.or_else(|| self.complete_reply(next_step)),
+        };
         let now = self.thread.timer.raw();
         let nanoseconds = self.thread.timer.delta_as_nanos(self.thread.ticks, now);
         self.thread.ticks = now;
@@ -309,6 +331,11 @@ impl Runner<'_, '_, '_> {
         }
         if self.thread.tunables.slot_stats {
             self.count_reply_for_slot(command, args);
+        }
+        if self.thread.hot_key_sampler.is_on() {
+            let db = self.client.db;
+            let call = CommandCall { command, args, db };
+            hot_keys::sample_keys(self.thread, call, &self.planned, nanoseconds);
         }
         self.record_outcome(Some(command), end);
         self.check_time(nanoseconds);

@@ -68,15 +68,19 @@ impl<'p> ScriptAccess<'_, 'p> {
         }
     }
 
+    /// Returns the slots that are held; `None` for all slots.
+    fn slots(&self) -> Option<impl Iterator<Item = u16>> {
+        match self {
+            ScriptAccess::Leased(leases) if !leases.holds_all_slots() => Some(leases.slots().map(SlotIndex::get)),
+            ScriptAccess::Leased(_) | ScriptAccess::Everything(_) | ScriptAccess::Scratch(..) => None,
+        }
+    }
+
     /// Records in a run that it holds these slots.
     pub fn note_held_slots(&self, run: &ScriptRun) {
-        match self {
-            ScriptAccess::Leased(leases) if !leases.holds_all_slots() => {
-                run.note_held_slots(leases.slots().map(SlotIndex::get))
-            }
-            ScriptAccess::Leased(_) | ScriptAccess::Everything(_) | ScriptAccess::Scratch(..) => {
-                run.note_all_slots_held()
-            }
+        match self.slots() {
+            Some(slots) => run.note_held_slots(slots),
+            None => run.note_all_slots_held(),
         }
     }
 
@@ -104,7 +108,7 @@ pub struct Runner<'r, 'h, 'p> {
     pass: Option<&'p GatePassage<'p>>,
     pub(super) access: ScriptAccess<'h, 'p>,
     /// The script's own client, so that SELECT does not affect the caller.
-    client: Client,
+    client: Box<Client>,
     output: Output,
     planned: Vec<PlannedKey>,
     pub(super) run: Arc<ScriptRun>,
@@ -182,15 +186,19 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         may_leave: bool,
         args: Args<'_>,
     ) -> Self {
-        let mut client = match thread.client_snapshots {
-            Some(_) => caller.client_snapshot(),
-            None => caller.handler_view(),
+        let mut buffers = std::mem::take(&mut thread.script_buffers);
+        let mut client = match (&thread.client_snapshots, buffers.client.take()) {
+            (Some(_), _) => Box::new(caller.client_snapshot()),
+            (None, None) => Box::new(caller.handler_view()),
+            (None, Some(mut earlier)) => {
+                caller.update_handler_view(&mut earlier);
+                earlier
+            }
         };
         client.protocol = Protocol::Resp2;
         client.flags.set(ClientFlags::MULTI, false);
         client.flags.set(ClientFlags::SCRIPT, true);
         let program = prepared.program.clone();
-        let mut buffers = std::mem::take(&mut thread.script_buffers);
         let earlier = buffers.ended_run.take();
         let start_ticks = thread.timer.raw();
         let started = buffers.clock.at(&thread.timer, start_ticks);
@@ -199,7 +207,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             started: Some(started),
             ..run_parameters(thread, program.name(), is_function, may_leave, args)
         };
-        let run = ScriptRun::start(earlier, parameters);
+        let run = ScriptRun::start(earlier, parameters, held.slots());
         Runner {
             pass,
             access: held,
@@ -241,6 +249,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     /// Ends the use of the thread's buffers.
     pub fn end(self) -> (ScriptAccess<'h, 'p>, Arc<ScriptRun>) {
         self.thread.script_buffers = ScriptBuffers {
+            client: Some(self.client).filter(|client| client.may_become_other_view()),
             output: self.output,
             planned: self.planned,
             pending_outcomes: self.pending_outcomes,
@@ -255,7 +264,6 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
 
     /// Registers the run, if it is on a script thread.
     pub fn register(&mut self) -> bool {
-        self.access.note_held_slots(&self.run);
         if self.thread.for_script {
             self.thread.server.scripting.running.list(&self.run);
         }
@@ -272,7 +280,10 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         if self.debugger.is_none() && self.thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
             self.monitor_line = Some(monitor_line_of_unit(&self.thread.server, &self.client, args.iter()));
         }
-        let run = self.run.clone();
+        let current = CurrentRun {
+            run: self.run.clone(),
+            is_listed: is_registered,
+        };
         let debugger = self.debugger.clone();
         let mut observed;
         let host: &mut dyn Host = match &debugger {
@@ -286,10 +297,6 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             command: args,
             key_count: prepared.key_count,
         };
-        let current = CurrentRun {
-            run: run.clone(),
-            is_listed: is_registered,
-        };
         let ended = scripting::run(&prepared.program, current, words, host, reply);
         let scripts = &self.thread.server.scripting;
         scripting::count_memory(scripts, prepared.program.kind);
@@ -301,7 +308,10 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
         match ended {
             Ok(Ended::Stopped(stop)) if stop != StopReason::Shutdown => {
-                assert!(!run.has_written(), "a script that has written does not start again");
+                assert!(
+                    !self.run.has_written(),
+                    "a script that has written does not start again"
+                );
                 self.pending_outcomes.clear();
                 self.pending_logs.clear();
                 self.pending_slot_bytes.clear();
@@ -384,29 +394,35 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
         let mut outcomes = std::mem::take(&mut self.pending_outcomes);
         for (command, end) in outcomes.drain(..) {
-            let ThreadState {
-                server,
-                thread_index: seat,
-                tunables,
-                ..
-            } = &*self.thread;
-            let metrics = &server.stats.metrics;
-            match (command, &end) {
-                (Some(command), ScriptCallOutcome::Done(nanoseconds) | ScriptCallOutcome::Failed(nanoseconds, _)) => {
-                    let failed = matches!(end, ScriptCallOutcome::Failed(..));
-                    metrics.record_execution(*seat, command.id as usize, *nanoseconds, failed);
-                    if tunables.latency_tracking {
-                        metrics.record_latency(*seat, command.id as usize, *nanoseconds);
-                    }
-                }
-                (Some(command), ScriptCallOutcome::Rejected(_)) => metrics.record_rejection(*seat, command.id as usize),
-                (None, _) => {}
-            }
-            if let ScriptCallOutcome::Failed(_, code) | ScriptCallOutcome::Rejected(code) = end {
-                self.count_error(&code, false);
-            }
+            self.count_outcome(command, &end);
         }
         self.pending_outcomes = outcomes;
+    }
+
+    /// Counts the outcome of a command.
+    #[inline]
+    fn count_outcome(&self, command: Option<&'static Command<Binding>>, end: &ScriptCallOutcome) {
+        let ThreadState {
+            server,
+            thread_index: seat,
+            tunables,
+            ..
+        } = &*self.thread;
+        let metrics = &server.stats.metrics;
+        match (command, end) {
+            (Some(command), ScriptCallOutcome::Done(nanoseconds) | ScriptCallOutcome::Failed(nanoseconds, _)) => {
+                let failed = matches!(end, ScriptCallOutcome::Failed(..));
+                metrics.record_execution(*seat, command.id as usize, *nanoseconds, failed);
+                if tunables.latency_tracking {
+                    metrics.record_latency(*seat, command.id as usize, *nanoseconds);
+                }
+            }
+            (Some(command), ScriptCallOutcome::Rejected(_)) => metrics.record_rejection(*seat, command.id as usize),
+            (None, _) => {}
+        }
+        if let ScriptCallOutcome::Failed(_, code) | ScriptCallOutcome::Rejected(code) = end {
+            self.count_error(code, false);
+        }
     }
 
     /// Makes an entry in a log once it is certain that the run does not restart.
@@ -417,7 +433,16 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
     }
 
+    #[inline]
     fn record_outcome(&mut self, command: Option<&'static Command<Binding>>, end: ScriptCallOutcome) {
+        if self.run.has_written() && self.pending_outcomes.is_empty() && self.pending_slot_bytes.is_empty() {
+            // What was held back before the first write has been applied then.
+            debug_assert!(
+                self.pending_logs.is_empty(),
+                "a script that has written holds no entry back"
+            );
+            return self.count_outcome(command, &end);
+        }
         self.pending_outcomes.push((command, end));
         if self.run.has_written() || self.pending_outcomes.len() >= MAX_PENDING_RECORDS {
             self.flush_pending_records();
@@ -445,8 +470,14 @@ impl Host for Runner<'_, '_, '_> {
             };
             match self.lease_command(command, binding, args) {
                 Some(()) => break self.execute_command(command, binding, args),
-                None if self.must_admit_again() => {}
-                None => break None,
+                None => {
+                    if let Some(text) = self.refusal_of_copies(command) {
+                        return CallResult::Refused(text);
+                    }
+                    if !self.must_admit_again() {
+                        break None;
+                    }
+                }
             }
         };
         match done {

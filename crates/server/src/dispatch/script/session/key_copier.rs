@@ -6,7 +6,8 @@
 //!
 //! The keys come from the live keyspace, so the present users decide if a command may read them. A command is admitted
 //! by the present rules, and its keys are copied within a passage of the gate in which the users are still the same.
-//! Otherwise it is admitted again.
+//! Otherwise it is admitted again. A command that would have to wait for an overdue script, which may never end, is
+//! refused.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::net::kill_mark::KillMark;
 use crate::state::Server;
 use weft_acl::Login;
 use weft_base::slots::SLOTS;
+use weft_scripting::ScriptRun;
 
 /// The pause after a refused slot.
 const RETRY_PAUSE: Duration = Duration::from_micros(100);
@@ -37,6 +39,8 @@ pub struct KeyCopier {
     kill_mark: Arc<KillMark>,
     /// The version of the users by which the running command was admitted.
     acl_version: u64,
+    /// The overdue script because of which keys were not copied.
+    overdue_run: Option<Arc<ScriptRun>>,
     /// The names of keys that were copied, or found missing.
     copied_names: HashSet<Box<[u8]>, ahash::RandomState>,
     /// The number of the first slot of which not all keys were copied.
@@ -50,6 +54,7 @@ impl KeyCopier {
             server,
             kill_mark,
             acl_version: 0,
+            overdue_run: None,
             copied_names: HashSet::default(),
             next_slot: 0,
         }
@@ -69,6 +74,21 @@ impl KeyCopier {
         self.server.acl.version() == self.acl_version && !self.kill_mark.is_killed()
     }
 
+    /// Returns the overdue script because of which the last keys were not copied, if that is the reason. It is
+    /// forgotten then.
+    pub fn take_overdue_run(&mut self) -> Option<Arc<ScriptRun>> {
+        self.overdue_run.take()
+    }
+
+    /// Records if an overdue script holds one of these slots, one of which was refused. Returns `true` if so.
+    fn note_overdue_holder(&mut self, mut slots: impl Iterator<Item = SlotIndex>) -> bool {
+        let running = &self.server.scripting.running;
+        if running.has_overdue() {
+            self.overdue_run = slots.find_map(|slot| running.overdue_holder(Some(slot.get())));
+        }
+        self.overdue_run.is_some()
+    }
+
     fn join_keyspace(&self) -> Seat {
         loop {
             match self.server.keyspace.slots.join() {
@@ -79,7 +99,8 @@ impl KeyCopier {
     }
 
     /// Copies the keys of a command that are not in the scratch keyspace yet, in all databases. Returns `false` if the
-    /// users have changed since the command was admitted, or the client was killed.
+    /// users have changed since the command was admitted, or the client was killed, or an overdue script holds a slot
+    /// ([`Self::take_overdue_run`]).
     #[must_use]
     pub fn copy_keys(
         &mut self,
@@ -115,6 +136,9 @@ impl KeyCopier {
                 return true;
             }
             drop(pass);
+            if self.note_overdue_holder(keys.iter().map(|key| key.slot)) {
+                return false;
+            }
             weft_os::thread::sleep(RETRY_PAUSE);
         }
     }
@@ -143,8 +167,8 @@ impl KeyCopier {
         Some(copies)
     }
 
-    /// Copies all remaining keys, slot by slot. Returns `false` if the users have changed since the command was
-    /// admitted, or the client was killed: the next call continues.
+    /// Copies all remaining keys, slot by slot. Returns `false` in the same cases as [`Self::copy_keys`]: the next call
+    /// continues.
     #[must_use]
     pub fn copy_all_keys(&mut self, scratch: &Server, all: &mut Exclusive<'_>) -> bool {
         if self.next_slot == SLOTS {
@@ -173,6 +197,8 @@ impl KeyCopier {
             if taken.is_some() {
                 copies.put(&scratch.keyspace, all, COUNTER_ROW);
                 self.next_slot += 1;
+            } else if self.note_overdue_holder(std::iter::once(SlotIndex::from_index(slot))) {
+                return false;
             } else {
                 weft_os::thread::sleep(RETRY_PAUSE);
             }

@@ -20,10 +20,13 @@
 //!    does not begin then.
 //! 4. Other clients change users during a session on copies. As its script gets copies of keys that are read when they
 //!    are first accessed, the present rules of its ACL user apply to each command ([`KeyCopier`]).
-//! 5. A SYNC session is admitted again in exclusive mode: permissions, the role of this server and the owners of slots
-//!    may have changed since its worker has admitted it, and clients may be paused.
+//! 5. The permission is checked again when the connection leaves, which may wait for earlier replies. A SYNC session is
+//!    admitted again in exclusive mode: permissions, the role of this server and the owners of slots may have changed
+//!    since its worker has admitted it, and clients may be paused.
 //! 6. Sessions end with the process. A SYNC session ends as soon as a shutdown is prepared, because all clients wait
 //!    for it.
+//! 7. No session waits for a script that is overdue and may never end. A SYNC session ends with the BUSY error instead
+//!    of beginning. A session on copies gets that error for a command whose keys cannot be copied.
 
 mod console;
 mod key_copier;
@@ -53,6 +56,7 @@ use crate::dispatch::execute::apply_effects;
 use crate::dispatch::notifications::monitor_line_of_unit;
 use crate::dispatch::plan::plan_write_keys;
 use crate::dispatch::request::{Outcome, Request};
+use crate::dispatch::script_flags::busy_error;
 use crate::dispatch::serve;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::Seat;
@@ -65,7 +69,7 @@ use crate::observability::log;
 use crate::observability::metrics::Metrics;
 use crate::observability::used_memory::UsedMemory;
 use crate::replication::ReplicationState;
-use crate::state::{Message, Server, ServerParts, SessionRegistration};
+use crate::state::{ConnectionReceiver, Message, PermissionCheck, Server, ServerParts, SessionRegistration};
 use console::DebuggerConnection;
 pub(super) use key_copier::KeyCopier;
 use weft_acl::Acl;
@@ -91,6 +95,16 @@ struct DebuggerSession {
     registration: SessionRegistration,
 }
 
+/// The outcome of waiting for the scripts on script threads.
+enum ExclusionOutcome {
+    /// None runs, and none starts until the exclusion is ended.
+    Excluded,
+    /// The session is over.
+    SessionOver,
+    /// A script is overdue; this is the error for the client.
+    ScriptBusy(CommandError),
+}
+
 /// Returns `true` if a client's script must run in a session: the client is in debug mode, and the script is not a
 /// function.
 #[inline]
@@ -109,6 +123,11 @@ pub(super) fn begin_session(thread: &mut ThreadState, request: &Request<'_>, con
         };
         return reply_error(thread, request, connection, &error);
     }
+    if connection.client.flags.contains(ClientFlags::DEBUG_SCRIPTS_SYNC)
+        && let Some(error) = busy_error(&thread.server)
+    {
+        return reply_error(thread, request, connection, &error);
+    }
     connection.client.last_command = request.command.full_name;
     if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
         let line = monitor_line_of_unit(&thread.server, &connection.client, args.iter());
@@ -118,10 +137,15 @@ pub(super) fn begin_session(thread: &mut ThreadState, request: &Request<'_>, con
     let (server, command) = (thread.server.clone(), request.command);
     let words = connection.input[plan.start..plan.end].to_vec();
     let ranges = plan.ranges_of(request.ranges).to_vec();
+    let arguments: Vec<Vec<u8>> = args.iter().map(<[u8]>::to_vec).collect();
     let client = connection.client.handler_view();
     let length = connection.output.len();
     record_script_command(thread, request, connection, length, false);
-    let begin = move |connection: Box<Connection>| {
+    let mut checked = connection.client.detached_view();
+    let permission: PermissionCheck = Box::new(move |server, thread_index| {
+        permission::check_queued_command(server, thread_index, &mut checked, command, &arguments)
+    });
+    let begin: ConnectionReceiver = Box::new(move |connection| {
         // Not earlier: until then the worker has the client, and closes it if it is killed.
         let registration = SessionRegistration::new(&server, &connection.client);
         let session = DebuggerSession {
@@ -133,8 +157,8 @@ pub(super) fn begin_session(thread: &mut ThreadState, request: &Request<'_>, con
             registration,
         };
         session.start_thread(connection);
-    };
-    Outcome::After(NextStep::TakeConnection(Box::new(Box::new(begin))))
+    });
+    Outcome::After(NextStep::TakeConnection(Box::new((permission, begin))))
 }
 
 impl DebuggerSession {
@@ -202,8 +226,13 @@ impl DebuggerSession {
         let mut connection = Connection::new(self.client.handler_view());
         let mut reply = Vec::new();
         let (mut all, admission) = loop {
-            if !self.exclude_runs(debugger) {
-                return;
+            match self.exclude_runs(debugger) {
+                ExclusionOutcome::Excluded => {}
+                ExclusionOutcome::SessionOver => return,
+                ExclusionOutcome::ScriptBusy(error) => {
+                    write_error(&thread, &error, &mut reply);
+                    return self.send_reply(debugger, output, &reply);
+                }
             }
             let all = seat.exclusive();
             let resumptions = server.clients.pause.resumptions();
@@ -271,19 +300,22 @@ impl DebuggerSession {
         self.is_revoked() || debugger.borrow_mut().is_over()
     }
 
-    /// Excludes runs on script threads. A script that does not end can be killed meanwhile. Returns `false` if the
-    /// session is over.
-    fn exclude_runs(&self, debugger: &scripting::DebugSession) -> bool {
+    /// Excludes runs on script threads. A script that does not end can be killed meanwhile, until it is overdue.
+    fn exclude_runs(&self, debugger: &scripting::DebugSession) -> ExclusionOutcome {
         let running = &self.server.scripting.running;
         let requester = running.new_requester();
         while !running.try_exclude_runs(requester) {
-            if self.is_over(debugger) {
+            let outcome = match self.is_over(debugger) {
+                true => Some(ExclusionOutcome::SessionOver),
+                false => busy_error(&self.server).map(ExclusionOutcome::ScriptBusy),
+            };
+            if let Some(outcome) = outcome {
                 running.withdraw(requester);
-                return false;
+                return outcome;
             }
             weft_os::thread::sleep(RETRY_PAUSE);
         }
-        true
+        ExclusionOutcome::Excluded
     }
 
     /// Waits until clients continue after a pause. `resumptions` was read before the pause was found. Returns `false`

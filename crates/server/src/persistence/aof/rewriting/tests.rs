@@ -1,5 +1,7 @@
 //! Tests of the end of the rewrite with which the file is switched on.
 
+use std::time::Duration;
+
 use super::*;
 
 /// A server that has just installed its first base, and logs to the increment behind it.
@@ -107,4 +109,26 @@ fn an_outdated_base_does_not_complete_the_file() {
         assert_eq!(is_scheduled, is_rewrite_scheduled, "{name}");
         assert_eq!(status.replies_wait_for(), None, "{name}");
     }
+}
+
+/// As in Valkey: after three failures the next attempt waits for a minute, then for two, up to an hour.
+#[test]
+fn rewrites_that_fail_again_and_again_are_delayed() {
+    let server = crate::start::create_idle_server(Config::defaults());
+    let status = &server.persistence.aof;
+    for failures in 0..MAX_FAILURES {
+        status.failures.store(failures, Ordering::Relaxed);
+        assert!(!is_limited(&server), "{failures} failures");
+    }
+    status.failures.store(MAX_FAILURES, Ordering::Relaxed);
+    for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
+        assert!(is_limited(&server));
+        assert_eq!(status.retry_delay_s.load(Ordering::Relaxed), minutes * 60);
+        assert!(is_limited(&server), "until that time");
+        status.retry_after_s.store(1, Ordering::Relaxed);
+        assert!(!is_limited(&server), "one attempt");
+    }
+    status.failures.store(0, Ordering::Relaxed);
+    assert!(!is_limited(&server));
+    assert_eq!(status.retry_delay_s.load(Ordering::Relaxed), 0);
 }

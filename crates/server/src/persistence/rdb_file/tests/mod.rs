@@ -77,6 +77,7 @@ impl Fixture {
             },
             config: &self.config,
             clock: AccessClock::default(),
+            key_delay: KeyDelay::None,
         };
         let path = FixedPath::new(path);
         let written = write_file(path.with_extension("temporary"), RdbFilePurpose::Dump, &contents);

@@ -19,12 +19,15 @@ use super::*;
 use crate::cluster_node::topology::change_state;
 use crate::cluster_node::topology::tests::{NodesConf, start_node};
 use crate::commands::context::NextStep;
+use crate::commands::server::replication::with_sync_check;
 use crate::keyspace::Seat;
 use crate::net::client::Client;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::propagation::{LogMilestone, LogTarget, LogWriter};
+use crate::replication::Endpoint;
+use crate::runtime::worker::parking::tests::always_permitted;
 use crate::start::create_idle_server;
-use crate::state::{Message, Server, SyncRequest};
+use crate::state::{ConnectionReceiver, Message, PermissionCheck, PermissionLoss, Server, SyncRequest};
 
 /// The time limit for each step.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -208,25 +211,52 @@ impl DepartingClient {
     fn assert_departed(&mut self, server: &Server, worker: &mut Worker) {
         assert!(worker.clients.connection(self.token).is_none() && worker.departures.is_empty());
         assert!(server.clients.directory.worker_of(self.id).is_none());
-        let mut reply = [0; 5];
-        self.peer.read_exact(&mut reply).expect("the reply was sent");
-        assert_eq!(&reply, b"+OK\r\n");
+        self.assert_received("+OK\r\n");
     }
+
+    /// Asserts that the worker has kept the connection, and sent the reply and then an error.
+    fn assert_refused(&mut self, server: &Server, worker: &mut Worker, error: &str) {
+        let connection = worker.clients.connection(self.token).expect("it is open");
+        assert_eq!(connection.state, ConnectionState::Ready);
+        assert!(worker.departures.is_empty() && !server.clients.linked.lock().contains_key(&self.id));
+        self.assert_received(&["+OK\r\n", error].concat());
+    }
+
+    fn assert_received(&mut self, expected: &str) {
+        let mut received = vec![0; expected.len()];
+        self.peer.read_exact(&mut received).expect("it was sent");
+        assert_eq!(String::from_utf8_lossy(&received), expected);
+    }
+}
+
+/// Lets a worker send the replies to all writes up to this one, which are on disk.
+fn sync_log(server: &Server, worker: &mut Worker, sequence: LogSequence) {
+    for milestone in [LogMilestone::Written, LogMilestone::Synced] {
+        server.propagation.advance_milestone(milestone, sequence);
+    }
+    worker.handle_message(Message::LogAdvanced);
 }
 
 /// Returns the next step of PSYNC.
 fn sync() -> NextStep {
-    NextStep::Sync(Box::new(SyncRequest {
+    sync_with(always_permitted())
+}
+
+/// Returns the next step of PSYNC with this check.
+fn sync_with(check: PermissionCheck) -> NextStep {
+    let request = SyncRequest {
         resume: None,
         is_psync: true,
-    }))
+        disconnection_count: 0,
+    };
+    NextStep::Sync(Box::new((request, check)))
 }
 
 /// Returns the next step of a command whose connection goes to the receiver.
 fn take_connection() -> (NextStep, Receiver<Box<Connection>>) {
     let (sender, taken) = channel();
-    let take = move |connection: Box<Connection>| assert!(sender.send(connection).is_ok());
-    (NextStep::TakeConnection(Box::new(Box::new(take))), taken)
+    let take: ConnectionReceiver = Box::new(move |connection| assert!(sender.send(connection).is_ok()));
+    (NextStep::TakeConnection(Box::new((always_permitted(), take))), taken)
 }
 
 /// No other thread withholds a reply.
@@ -328,4 +358,80 @@ fn a_client_that_is_killed_before_its_connection_leaves_is_closed() {
     let is_dropped = matches!(taken.try_recv(), Err(TryRecvError::Disconnected));
     assert!(is_dropped, "what the step holds ends with the client");
     assert_eq!(client.peer.read(&mut [0]).expect("the connection has ended"), 0);
+}
+
+#[test]
+fn a_sync_that_has_waited_is_refused_if_this_server_cannot_serve_replicas_any_more() {
+    let fail_over: fn(&Server) = |server| server.replication.is_failing_over.store(true, Ordering::Release);
+    let follow: fn(&Server) = |server| {
+        let primary = Endpoint {
+            host: "127.0.0.1".into(),
+            port: 1,
+        };
+        server.replication.start_following(primary, false);
+    };
+    for (change, error) in [
+        (fail_over, "-NOMASTERLINK Can't SYNC while failing over\r\n"),
+        (
+            follow,
+            "-NOMASTERLINK Can't SYNC while not connected with my master\r\n",
+        ),
+    ] {
+        let server = create_idle_server(Config::defaults());
+        server.propagation.set_reply_milestone(Some(LogMilestone::Synced));
+        let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+        let mut log_writer = server.propagation.log_writer();
+        let mut replica = DepartingClient::connect(&server, &mut worker, &mut log_writer);
+        worker.start_next_step(replica.token, sync_with(with_sync_check(always_permitted(), 0)));
+        replica.assert_present(&server, &mut worker);
+        change(&server);
+        sync_log(&server, &mut worker, replica.sequence);
+        replica.assert_refused(&server, &mut worker, error);
+    }
+}
+
+#[test]
+fn a_command_that_has_waited_does_not_take_its_connection_without_the_permission() {
+    for is_user_deleted in [false, true] {
+        let server = create_idle_server(Config::defaults());
+        server.propagation.set_reply_milestone(Some(LogMilestone::Synced));
+        let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+        let mut log_writer = server.propagation.log_writer();
+        let mut client = DepartingClient::connect(&server, &mut worker, &mut log_writer);
+        let (sender, taken) = channel();
+        let take: ConnectionReceiver = Box::new(move |connection| assert!(sender.send(connection).is_ok()));
+        let permission: PermissionCheck = Box::new(move |_, _| {
+            Err(match is_user_deleted {
+                true => PermissionLoss::ClientEnds,
+                false => PermissionLoss::Denied(b"-NOPERM No\r\n".to_vec()),
+            })
+        });
+        worker.start_next_step(client.token, NextStep::TakeConnection(Box::new((permission, take))));
+        client.assert_present(&server, &mut worker);
+        sync_log(&server, &mut worker, client.sequence);
+        if is_user_deleted {
+            assert!(worker.clients.connection(client.token).is_none() && worker.departures.is_empty());
+            client.assert_received("+OK\r\n");
+            assert_eq!(client.peer.read(&mut [0]).expect("the connection has ended"), 0);
+        } else {
+            client.assert_refused(&server, &mut worker, "-NOPERM No\r\n");
+        }
+        let is_dropped = matches!(taken.try_recv(), Err(TryRecvError::Disconnected));
+        assert!(is_dropped, "what the step holds ends with the command");
+    }
+}
+
+#[test]
+fn messages_to_a_client_that_departs_are_sent_before_it_leaves() {
+    let server = create_idle_server(Config::defaults());
+    server.propagation.set_reply_milestone(Some(LogMilestone::Synced));
+    let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    let mut log_writer = server.propagation.log_writer();
+    let mut replica = DepartingClient::connect(&server, &mut worker, &mut log_writer);
+    worker.start_next_step(replica.token, sync());
+    worker.clients.append_bytes(replica.id, b"+message\r\n");
+    replica.assert_present(&server, &mut worker);
+    sync_log(&server, &mut worker, replica.sequence);
+    replica.assert_departed(&server, &mut worker);
+    replica.assert_received("+message\r\n");
 }

@@ -77,12 +77,19 @@ impl Scene {
     }
 }
 
+/// Returns the check of a command that may still run.
+pub(crate) fn always_permitted() -> PermissionCheck {
+    Box::new(|_, _| Ok(()))
+}
+
 /// Returns the next step of PSYNC.
 fn sync() -> NextStep {
-    NextStep::Sync(Box::new(SyncRequest {
+    let request = SyncRequest {
         resume: None,
         is_psync: true,
-    }))
+        disconnection_count: 0,
+    };
+    NextStep::Sync(Box::new((request, always_permitted())))
 }
 
 #[test]
@@ -121,9 +128,8 @@ fn a_session_whose_client_a_transaction_kills_meanwhile_ends() {
         let mark = session.kill_mark().clone();
         // Like the thread of the session, the receiver has it until the end.
         let (sender, _thread) = std::sync::mpsc::channel();
-        let step = NextStep::TakeConnection(Box::new(Box::new(move |_: Box<Connection>| {
-            assert!(sender.send(session).is_ok());
-        })));
+        let take: ConnectionReceiver = Box::new(move |_| assert!(sender.send(session).is_ok()));
+        let step = NextStep::TakeConnection(Box::new((always_permitted(), take)));
         let token = scene.token;
         if is_killed_first {
             scene.kill(snapshots);

@@ -12,8 +12,10 @@ use weft_values::list::ListEnd;
 use super::*;
 use crate::clients_waiting::blocking::{BlockingOperation, WaitKey, WaiterParameters, WaiterPermission};
 use crate::cluster_node::topology::tests::{NodesConf, start_node};
+use crate::keyspace::ready_keys::ReadyKey;
 use crate::net::client::Client;
 use crate::net::connection::ConnectionState;
+use crate::state::PauseReason;
 
 /// The slot of the key that clients wait for.
 const SLOT: SlotIndex = SlotIndex::from_index(3);
@@ -103,6 +105,37 @@ fn a_wait_before_a_demotion_does_not_outlast_the_next_promotion() {
         worker.handle_message(Message::Demoted);
         assert_eq!(worker.waits.len(), 1, "the wait goes on");
     }
+}
+
+#[test]
+fn a_pause_does_not_withhold_the_reply_to_a_command_that_made_a_key_ready() {
+    let server = crate::start::create_idle_server(weft_config::Config::defaults());
+    let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    let (_, mut peer, wait) = connect(&server, &mut worker);
+    let ClientWait::Keys(blocked) = wait else {
+        unreachable!("the client waits for keys");
+    };
+    let parked = ParkedClient {
+        worker: worker.id,
+        client: blocked.waiter.client,
+        park_id: blocked.waiter.park_id,
+    };
+    let mut output = Output::new();
+    output.bytes.extend_from_slice(b":1\r\n");
+    let key = ReadyKey::new(DbIndex::FIRST, SLOT, 1, b"list");
+    server.pause_clients(PauseReason::Client, unix_ms(), u64::MAX, true);
+    let reply = WithheldReply { parked, output };
+    worker.withhold_reply(UnservedKeys::new([key].into()), Some(reply));
+    worker.retry_unserved();
+    let mut reply = [0; 4];
+    peer.set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("sets the time");
+    peer.read_exact(&mut reply).expect("the reply is sent");
+    assert_eq!(&reply, b":1\r\n");
+    assert!(worker.waits.retry_pause().is_some(), "the key is still to be served");
+    server.unpause_clients(PauseReason::Client);
+    worker.retry_unserved();
+    assert!(worker.waits.retry_pause().is_none());
 }
 
 #[test]

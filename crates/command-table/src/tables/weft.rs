@@ -1,0 +1,72 @@
+//! Metadata of Weft's own commands, which Valkey does not have.
+
+use crate::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
+use crate::spec::{CommandSpec, Group, block, command, integer, one_of, token};
+
+/// The own commands, by name.
+pub const TABLE: &[CommandSpec] = &[command("weft", -2, Group::Server, "9.1.0")
+    .complexity("Depends on the subcommand")
+    .summary("Groups the commands of Weft that Valkey does not have.")
+    .subcommands(WEFT_SUBCOMMANDS)
+    .own()];
+
+/// The subcommands of WEFT.
+const WEFT_SUBCOMMANDS: &[CommandSpec] = &[
+    command("bigkeys", -3, Group::Server, "9.1.0")
+        .flags(&[ADMIN, NOSCRIPT, STALE])
+        .tips(&[
+            "nondeterministic_output",
+            "request_policy:all_nodes",
+            "response_policy:special",
+        ])
+        .complexity("O(N) for N keys reported; a scan visits all keys in the background")
+        .summary("Finds the keys that take the most memory, by a scan in the background.")
+        .args(&[one_of(
+            "operation",
+            &[
+                block(
+                    "start",
+                    &[
+                        integer("count").with_token("COUNT").optional(),
+                        integer("percent").with_token("EFFORT").optional(),
+                    ],
+                )
+                .with_token("START"),
+                token("stop", "STOP"),
+                token("get", "GET"),
+                token("reset", "RESET"),
+            ],
+        )])
+        .own(),
+    command("help", 2, Group::Server, "9.1.0")
+        .flags(&[LOADING, STALE])
+        .complexity("O(1)")
+        .summary("Describes the subcommands.")
+        .own(),
+    command("hotkeys", -3, Group::Server, "9.1.0")
+        .flags(&[ADMIN, NOSCRIPT, LOADING, STALE])
+        .tips(&[
+            "nondeterministic_output",
+            "request_policy:all_nodes",
+            "response_policy:special",
+        ])
+        .complexity("O(N log N) for N keys that are counted")
+        .summary("Finds the most used keys, by sampling the keys of commands.")
+        .args(&[one_of(
+            "operation",
+            &[
+                block(
+                    "start",
+                    &[
+                        integer("ratio").with_token("SAMPLE").optional(),
+                        integer("seconds").with_token("DURATION").optional(),
+                    ],
+                )
+                .with_token("START"),
+                token("stop", "STOP"),
+                block("get", &[integer("count").with_token("COUNT").optional()]).with_token("GET"),
+                token("reset", "RESET"),
+            ],
+        )])
+        .own(),
+];

@@ -1,0 +1,173 @@
+//! The watchdog: a thread that looks at the other threads, and reports what takes too long (`observability/stalls.rs`).
+//!
+//! It takes no lock that other threads hold for long, no lease, and does not pass the gate. So it reports also when
+//! everything else stands still. It sleeps for a quarter of the threshold between two looks.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use weft_base::ThreadIndex;
+use weft_base::clock::unix_ms;
+use weft_config::id;
+use weft_os::atomic::Ordering;
+
+use crate::commands::registry;
+use crate::observability::log;
+use crate::observability::metrics::Counter;
+use crate::observability::stalls::{
+    LineLimit, StallDetector, StallKind, StallPhase, StallReport, ThreadObservations, WorkerObservation,
+};
+use crate::state::Server;
+
+#[cfg(test)]
+mod tests;
+
+/// The pause between two looks while nothing is to be reported, and the longest one otherwise. A changed threshold has
+/// an effect after this time at the latest.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
+/// The shortest pause.
+const MIN_PAUSE: Duration = Duration::from_millis(5);
+/// The client id that commands of a stream or a file show: as much of the highest id as an activity holds.
+const REPLAYING_CLIENT: u64 = u64::MAX >> 16;
+
+/// Starts the thread. A simulation has none: what is slow there is slow on purpose.
+///
+/// # Errors
+/// When the operating system refuses a thread.
+pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
+    if cfg!(feature = "simulated") {
+        return Ok(());
+    }
+    let server = Arc::downgrade(server);
+    weft_os::thread::Builder::new()
+        .name("weft-watchdog".to_owned())
+        .spawn(move || watch(&server))
+        .map(drop)
+}
+
+fn watch(server: &Weak<Server>) {
+    let mut watchdog = Watchdog::default();
+    while let Some(server) = server.upgrade() {
+        if server.stats.stalls.is_stopped() {
+            return;
+        }
+        let pause = watchdog.look(&server);
+        drop(server);
+        weft_os::thread::sleep(pause);
+    }
+}
+
+/// The state of the watchdog.
+#[derive(Default)]
+struct Watchdog {
+    detector: StallDetector,
+    limit: LineLimit,
+}
+
+impl Watchdog {
+    /// Looks at all threads once, and reports what takes too long. Returns the pause until the next look.
+    fn look(&mut self, server: &Server) -> Duration {
+        let threshold = threshold(server);
+        if threshold.is_zero() {
+            self.detector.clear(&server.stats.stalls);
+            return MAX_PAUSE;
+        }
+        let seen = observe(server);
+        let threshold_ns = threshold.as_nanos() as u64;
+        for report in self.detector.observe(&seen, threshold_ns, &server.stats.stalls) {
+            self.report(server, &report, seen.now_ns);
+        }
+        if let Some(lines) = self.limit.take_suppressed(seen.now_ns) {
+            log::warning!("The watchdog has left out {lines} lines");
+        }
+        (threshold / 4).clamp(MIN_PAUSE, MAX_PAUSE)
+    }
+
+    fn report(&mut self, server: &Server, report: &StallReport, now_ns: u64) {
+        let age_ms = report.age_ns / 1_000_000;
+        if self.limit.permits(now_ns) {
+            match report.phase {
+                StallPhase::Begun | StallPhase::Continues => log::warning!("{}", describe(server, report)),
+                StallPhase::Ended => log::notice!(
+                    "{} is no longer stalled, after {age_ms} ms or a little more",
+                    thread_name(server, report.thread)
+                ),
+            }
+        }
+        let threshold_ms = server.config.unsigned(id::LATENCY_MONITOR_THRESHOLD);
+        if threshold_ms != 0 && age_ms >= threshold_ms {
+            let history = &server.stats.history;
+            history.latency.add(report.kind.event(), unix_ms() / 1000, age_ms);
+        }
+    }
+}
+
+/// Returns the time after which something is reported; zero for never.
+fn threshold(server: &Server) -> Duration {
+    let ms = match server.config.unsigned(id::WATCHDOG_PERIOD) {
+        0 => server.config.unsigned(id::STALL_REPORT_THRESHOLD),
+        period_ms => period_ms,
+    };
+    Duration::from_millis(ms)
+}
+
+/// Reads the state of all threads.
+fn observe(server: &Server) -> ThreadObservations {
+    let (slots, metrics) = (&server.keyspace.slots, &server.stats.metrics);
+    // The time comes last: no state is younger.
+    let workers = server.workers.iter().enumerate();
+    let workers = workers
+        .map(|(index, link)| WorkerObservation {
+            turn_started_ns: link.turn_started_ns.load(Ordering::Relaxed),
+            finished_turns_ns: metrics.thread_sum(ThreadIndex::new(index), Counter::BusyNs),
+            unread_messages: link.mailbox.len(),
+        })
+        .collect();
+    ThreadObservations {
+        workers,
+        seats: (0..slots.seats()).map(|seat| slots.observe_seat(seat)).collect(),
+        closing: slots.observe_closing(),
+        now_ns: server.lifecycle.started.elapsed().as_nanos() as u64,
+    }
+}
+
+/// Describes a stall that has not ended. Names the command and the client, and nothing that a client has sent.
+fn describe(server: &Server, report: &StallReport) -> String {
+    let name = thread_name(server, report.thread);
+    let age_ms = report.age_ns / 1_000_000;
+    let mut text = match report.kind {
+        StallKind::Turn => format!("{name} has been in one turn for {age_ms} ms, and its other clients wait"),
+        StallKind::Lease => format!("{name} may have held leases for {age_ms} ms"),
+        StallKind::Exclusive => format!("{name} has had exclusive mode for {age_ms} ms, and all clients wait"),
+        StallKind::Message => format!("{name} has slept for {age_ms} ms beside unread messages"),
+    };
+    // Writing to a string cannot fail.
+    match server.stats.activities.running(ThreadIndex::new(report.thread)) {
+        _ if report.kind == StallKind::Message => {}
+        Some(running) => {
+            let command = registry().commands().get(usize::from(running.command));
+            let command = command.map_or("", |command| command.full_name);
+            let _ = match running.client.get() {
+                REPLAYING_CLIENT => write!(text, ": it runs '{command}' of a stream or a file"),
+                client => write!(text, ": it runs '{command}' of client id={client}"),
+            };
+        }
+        None => text.push_str(": it runs no command"),
+    }
+    if report.keeps_closer_waiting {
+        text.push_str(". Another thread waits for exclusive mode, and all clients with it");
+    }
+    text
+}
+
+/// Returns the name of a thread for the log.
+fn thread_name(server: &Server, thread: usize) -> String {
+    if thread < server.workers.len() {
+        return format!("Worker {thread}");
+    }
+    match server.stats.activities.name(ThreadIndex::new(thread)) {
+        Some(name) => format!("Thread {name}"),
+        None => format!("Another thread (seat {thread})"),
+    }
+}

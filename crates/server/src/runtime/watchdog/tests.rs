@@ -1,0 +1,149 @@
+//! Tests of what the watchdog reports about the threads of a server.
+
+use super::*;
+use crate::keyspace::hash::KeyHasher;
+use crate::start::create_idle_server_with_workers;
+use weft_base::ClientId;
+use weft_config::{Config, SetPermissions};
+
+/// The time limit for a step; it only ends a test that would hang.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Creates a server with two workers and these parameters, none of whose threads runs.
+fn server(parameters: &[(&str, &str)]) -> Arc<Server> {
+    let server = create_idle_server_with_workers(Config::defaults(), 2);
+    let permissions = SetPermissions {
+        may_set_protected: true,
+        is_loading: false,
+    };
+    for (name, value) in parameters {
+        let pair = [(name.as_bytes(), value.as_bytes())];
+        let set = server.config.set(&pair, permissions, &mut |_| Ok(()));
+        assert!(set.is_ok(), "{name} {value}: {set:?}");
+    }
+    server
+}
+
+fn command_id(name: &str) -> u16 {
+    registry().command(name.as_bytes()).expect("the command exists").id
+}
+
+/// Looks until the condition is true.
+fn look_until(watchdog: &mut Watchdog, server: &Server, condition: impl Fn() -> bool) {
+    let start = server.lifecycle.started.elapsed();
+    while !condition() {
+        assert!(server.lifecycle.started.elapsed() - start < PATIENCE);
+        let pause = watchdog.look(server);
+        weft_os::thread::sleep(pause);
+    }
+}
+
+#[test]
+fn the_period_of_the_watchdog_replaces_the_threshold_unless_it_is_zero() {
+    let cases: [(&[(&str, &str)], u64); 5] = [
+        (&[], 1000),
+        (&[("stall-report-threshold", "70")], 70),
+        (&[("stall-report-threshold", "0")], 0),
+        (&[("stall-report-threshold", "70"), ("watchdog-period", "300")], 300),
+        (&[("stall-report-threshold", "0"), ("watchdog-period", "300")], 300),
+    ];
+    for (parameters, expected_ms) in cases {
+        let expected = Duration::from_millis(expected_ms);
+        assert_eq!(threshold(&server(parameters)), expected, "{parameters:?}");
+    }
+}
+
+#[test]
+fn leases_of_a_thread_are_reported_with_its_command_and_client_and_without_arguments() {
+    let server = server(&[("stall-report-threshold", "200"), ("latency-monitor-threshold", "1")]);
+    let mut seats: Vec<_> = (0..3).filter_map(|_| server.keyspace.slots.join()).collect();
+    let mut seat = seats.pop().expect("the seats of the workers come first");
+    let thread_index = ThreadIndex::new(seat.index());
+    server.stats.activities.set_name(thread_index, "weft-bg-0".to_owned());
+    server
+        .stats
+        .activities
+        .begin(thread_index, command_id("sort"), ClientId::new(17));
+    let mut watchdog = Watchdog::default();
+    let pass = seat.enter();
+    let slot = KeyHasher::slot(server.keyspace.hasher.hash(b"key"));
+    let lease = pass.try_write(slot).expect("nobody else is here");
+    let stalls = &server.stats.stalls;
+    look_until(&mut watchdog, &server, || stalls.present(StallKind::Lease) == 1);
+    assert_eq!(stalls.begun(StallKind::Lease), 1);
+    let report = StallReport {
+        kind: StallKind::Lease,
+        thread: thread_index.get(),
+        age_ns: 55_999_999,
+        phase: StallPhase::Begun,
+        keeps_closer_waiting: true,
+    };
+    let expected = "Thread weft-bg-0 may have held leases for 55 ms: it runs 'sort' of client id=17. \
+                    Another thread waits for exclusive mode, and all clients with it";
+    assert_eq!(describe(&server, &report), expected);
+    drop(lease);
+    drop(pass);
+    look_until(&mut watchdog, &server, || stalls.present(StallKind::Lease) == 0);
+    let (_, series) = server
+        .stats
+        .history
+        .latency
+        .series(b"watchdog-lease")
+        .expect("an event");
+    assert!(series.count >= 2 && series.max_ms >= 200, "{series:?}");
+}
+
+#[test]
+fn the_holder_of_exclusive_mode_is_reported_and_the_workers_that_wait_are_not() {
+    let server = server(&[("stall-report-threshold", "200")]);
+    let mut seat = server.keyspace.slots.join().expect("a seat is free");
+    let all = seat.exclusive();
+    let now_ns = || server.lifecycle.started.elapsed().as_nanos() as u64;
+    for worker in &server.workers {
+        worker.turn_started_ns.store(now_ns().max(1), Ordering::Relaxed);
+    }
+    let mut watchdog = Watchdog::default();
+    let stalls = &server.stats.stalls;
+    look_until(&mut watchdog, &server, || stalls.present(StallKind::Exclusive) == 1);
+    assert_eq!(
+        (stalls.begun(StallKind::Exclusive), stalls.begun(StallKind::Turn)),
+        (1, 0)
+    );
+    assert_eq!(server.stats.history.latency.all(), [], "the latency monitor is off");
+    drop(all);
+    // Now nothing explains why they go on.
+    look_until(&mut watchdog, &server, || stalls.begun(StallKind::Turn) == 2);
+    assert_eq!(stalls.present(StallKind::Exclusive), 0);
+}
+
+#[test]
+fn commands_of_a_stream_and_threads_without_a_name_are_described() {
+    let server = server(&[]);
+    let thread = server.keyspace.slots.seats() - 1;
+    let report = |kind| StallReport {
+        kind,
+        thread,
+        age_ns: 2_000_000_000,
+        phase: StallPhase::Continues,
+        keeps_closer_waiting: false,
+    };
+    let description = describe(&server, &report(StallKind::Exclusive));
+    assert!(
+        description.ends_with("2000 ms, and all clients wait: it runs no command"),
+        "{description}"
+    );
+    let replaying = ClientId::new(u64::MAX);
+    let activities = &server.stats.activities;
+    activities.begin(ThreadIndex::new(thread), command_id("set"), replaying);
+    let description = describe(&server, &report(StallKind::Lease));
+    assert!(
+        description.ends_with("it runs 'set' of a stream or a file"),
+        "{description}"
+    );
+    let of_worker = StallReport {
+        thread: 1,
+        ..report(StallKind::Message)
+    };
+    let expected = "Worker 1 has slept for 2000 ms beside unread messages";
+    assert_eq!(describe(&server, &of_worker), expected);
+}
