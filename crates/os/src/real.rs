@@ -18,7 +18,7 @@ pub mod sync {
 pub mod thread {
     pub use std::thread::*;
 
-    /// Returns the number of the calling thread if a simulation decides about it.
+    /// Returns the number of the calling thread in a simulation, otherwise `None`.
     #[inline]
     pub fn simulated_id() -> Option<i32> {
         None
@@ -83,7 +83,7 @@ pub mod net {
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    /// Listens on an address if a simulation decides about connections to it.
+    /// Listens on an address inside a simulation. Returns `None` if the kernel is to listen.
     ///
     /// # Errors
     /// If the port is in use, or descriptors are exhausted.
@@ -92,7 +92,7 @@ pub mod net {
         None
     }
 
-    /// Connects to an address if a simulation decides about connections to it.
+    /// Connects to an address inside a simulation. Returns `None` if the kernel is to make the connection.
     ///
     /// # Errors
     /// If no server listens there, or descriptors are exhausted.

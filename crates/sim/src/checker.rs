@@ -14,7 +14,7 @@
 //!    search for others.
 //! 2. The next operation that is tried first is the one that the servers have executed first (`executions`). The true
 //!    order is almost always right, and the operations without a reply that took no effect come last in it.
-//! 3. A place is left at once if it rules out what a remaining reply shows (`demands`, `list_order`).
+//! 3. A place is left at once if it rules out what a remaining reply shows (`constraints`, `list_order`).
 //! 4. A search that has become long begins anew in another order: most of its places follow from one early choice.
 
 use std::cmp::Reverse;
@@ -24,7 +24,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use fastrand::Rng;
 use weft_server::simulation::Execution;
 
-use crate::demands::Demands;
+use crate::constraints::ReplyConstraints;
 use crate::executions::{OrderKey, execution_keys};
 use crate::history::{ConnectionHistory, Event};
 use crate::list_order::ListOrder;
@@ -88,7 +88,7 @@ pub enum Verdict {
 /// The histories, with the limits that are the same in all places.
 struct Search<'h> {
     histories: &'h [ConnectionHistory],
-    demands: Demands<'h>,
+    constraints: ReplyConstraints<'h>,
     /// `None` if elements may vanish from lists.
     list_order: Option<ListOrder>,
     /// For each event of each connection, `true` if it has changed nothing.
@@ -100,10 +100,8 @@ struct Search<'h> {
     killed_steps: Vec<u64>,
     /// For each connection, the transactions of others that have killed it, as connections and indexes of events.
     killing_transactions: Vec<Vec<(usize, usize)>>,
-    /// `true` if SCRIPT KILL has stopped scripts.
+    /// `true` if SCRIPT KILL may have stopped scripts.
     has_killed_scripts: bool,
-    /// `true` if the server has reloaded its data, which fails transactions with watched keys.
-    may_reload: bool,
     /// `true` if a node may have refused what is unanswered, because the slot was on the other one.
     may_redirect: bool,
 }
@@ -157,8 +155,9 @@ fn check_within(
         may_reload,
         ..circumstances
     };
+    let has_killed_scripts = histories.iter().any(may_have_killed_script);
     let histories = &*without_lost_reads(histories);
-    let search = Search::new(histories, circumstances);
+    let search = Search::new(histories, circumstances, has_killed_scripts);
     let model = Model::new(histories.len(), circumstances);
     let mut first = search.attempt(execution_order(histories, executions), &model);
     let mut end = first.run(limits.executed);
@@ -233,12 +232,12 @@ fn without_lost_reads(histories: &[ConnectionHistory]) -> Vec<ConnectionHistory>
     histories
 }
 
-/// Returns `true` if the connection has stopped a script by SCRIPT KILL.
-fn has_killed_script(history: &ConnectionHistory) -> bool {
+/// Returns `true` if the connection has stopped a script by SCRIPT KILL, or may have done so.
+fn may_have_killed_script(history: &ConnectionHistory) -> bool {
     let script_kill = Operation::Ignored(vec!["SCRIPT", "KILL"]);
     history.events.iter().any(|event| {
         let answer = event.answer.as_ref();
-        event.operation == script_kill && answer.is_some_and(|(replies, _)| **replies == [SeenReply::ok()])
+        event.operation == script_kill && answer.is_none_or(|(replies, _)| **replies == [SeenReply::ok()])
     })
 }
 
@@ -283,7 +282,7 @@ fn kills_of(histories: &[ConnectionHistory], index: usize) -> impl Iterator<Item
 }
 
 impl<'h> Search<'h> {
-    fn new(histories: &'h [ConnectionHistory], circumstances: Circumstances) -> Search<'h> {
+    fn new(histories: &'h [ConnectionHistory], circumstances: Circumstances, has_killed_scripts: bool) -> Search<'h> {
         let indexes = 0..histories.len();
         let has_changed_nothing = |history: &ConnectionHistory| {
             let events = history.events.iter();
@@ -295,14 +294,13 @@ impl<'h> Search<'h> {
         };
         Search {
             histories,
-            demands: Demands::new(histories, circumstances.may_evict),
+            constraints: ReplyConstraints::new(histories, circumstances.may_evict),
             list_order: (!circumstances.may_evict).then(|| ListOrder::new(histories)),
             has_changed_nothing: histories.iter().map(has_changed_nothing).collect(),
             answered: histories.iter().map(answered).collect(),
             killed_steps: indexes.clone().map(|index| killed_step(histories, index)).collect(),
             killing_transactions: indexes.map(|index| killing_transactions(histories, index)).collect(),
-            has_killed_scripts: histories.iter().any(has_killed_script),
-            may_reload: circumstances.may_reload,
+            has_killed_scripts,
             may_redirect: circumstances.may_redirect,
         }
     }
@@ -332,7 +330,7 @@ impl<'h> Search<'h> {
     fn may_have_failed_unseen(&self, connection: usize, event: &Event, model: &Model) -> bool {
         let may_fail = match event.operation {
             _ if self.may_redirect => true,
-            Operation::Transaction(_) => self.may_reload && model.is_watching(connection),
+            Operation::Transaction(_) => model.may_fail_unseen(connection),
             Operation::ScriptEndless { .. } => true,
             _ => self.has_killed_scripts && event.operation.is_script(),
         };
@@ -401,7 +399,7 @@ impl<'h> Search<'h> {
     fn is_promising(&self, before: &Place, event: &Event, after: &Place) -> bool {
         let (old, new, done) = (&before.model, &after.model, &*after.done);
         let list_order = self.list_order.as_ref();
-        self.demands.can_be_met(event, old, new, done)
+        self.constraints.can_be_met(event, old, new, done)
             && list_order.is_none_or(|order| order.can_be_met(event, old, new, done))
     }
 }
@@ -445,7 +443,7 @@ impl Attempt<'_, '_> {
             if search.may_have_failed_unseen(connection, event, &place.model) {
                 // Its connection ended before the error came.
                 let mut model = place.model.clone();
-                model.end_watches(connection, &event.operation);
+                model.fail_unseen(connection, &event.operation);
                 let key = if rank.was_executed { LAST_KEY } else { rank.key };
                 found.push((key, event, search.place_after(place, connection, event, model)));
             }

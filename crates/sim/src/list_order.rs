@@ -12,7 +12,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::demands::{leading_number, popped_element, shown_list};
+use crate::constraints::{leading_number, popped_element, shown_list};
 use crate::history::{ConnectionHistory, Event, EventId, any_remains, count_remaining};
 use crate::model::Model;
 use crate::operation::{KEYS_PER_TYPE, Operation};
@@ -179,13 +179,11 @@ impl ListOrder {
         let mut next: Vec<usize> = changes_and_done
             .map(|(changes, done)| changes.partition_point(|change| change.index < *done))
             .collect();
-        let lost = count_remaining(&uses.lost_right_pops, done);
-        for element in elements.iter().take(elements.len().saturating_sub(lost)) {
+        for element in elements.iter().take(uses.count_left_only(elements, done)) {
             let Some(number) = leading_number(element) else {
                 return true;
             };
-            let right_pops = uses.right_pops.get(&number);
-            if right_pops.is_some_and(|pops| any_remains(pops, done)) {
+            if uses.is_popped_from_right(number, done) {
                 return true;
             }
             match uses.next_pop_of(number, &next) {
@@ -235,6 +233,26 @@ enum NextPop {
 }
 
 impl ListUses {
+    fn is_popped_from_right(&self, number: u32, done: &[usize]) -> bool {
+        let pops = self.right_pops.get(&number);
+        pops.is_some_and(|pops| any_remains(pops, done))
+    }
+
+    /// Returns the number of elements at the left end that no operation without a reply can reach from the right. Such
+    /// an operation reaches an element once all elements behind it are popped: by replies that show it, or by others
+    /// without a reply.
+    fn count_left_only(&self, elements: &VecDeque<Vec<u8>>, done: &[usize]) -> usize {
+        let mut lost = count_remaining(&self.lost_right_pops, done);
+        let mut count = elements.len();
+        while lost > 0 && count > 0 {
+            count -= 1;
+            let number = leading_number(&elements[count]);
+            let is_shown = number.is_some_and(|number| self.is_popped_from_right(number, done));
+            lost -= usize::from(!is_shown);
+        }
+        count
+    }
+
     /// Returns the operation that pops the first element of the list, `number`. `next` has the index of the next change
     /// by each connection.
     fn next_pop_of(&self, number: u32, next: &[usize]) -> NextPop {

@@ -9,14 +9,14 @@
 //! further clients receive, `blocked_receiver` what they receive while they wait, `late_reader` how replies wait for a
 //! socket, `endless` what runs until it is killed, `due_keys` what expires meanwhile, `turns` what waits for scripts,
 //! `power_loss` what the disk keeps of a write, `cluster` a run with two nodes, `model` what a store does with it,
-//! `checker` decides if the replies are those of one order, with the help of `executions`, `demands` and `list_order`,
-//! `lateness` if clients were answered in time, and `shutdown` ends the server within a `bound`.
+//! `checker` decides if the replies are those of one order, with the help of `executions`, `constraints` and
+//! `list_order`, `lateness` if clients were answered in time, and `shutdown` ends the server within a `bound`.
 mod blocked_receiver;
 mod bound;
 mod checker;
 mod client;
 mod cluster;
-mod demands;
+mod constraints;
 mod disturber;
 mod due_keys;
 mod dump_observer;

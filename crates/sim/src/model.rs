@@ -37,6 +37,8 @@ pub struct Model {
     /// Set if transactions may fail although no watched key was changed by a client: data is loaded anew meanwhile, or
     /// comes back to a node of a cluster.
     may_reload: bool,
+    /// Set if a node may refuse what is for another one.
+    may_redirect: bool,
     /// Set if keys are evicted: any key may vanish at any time.
     may_evict: bool,
     /// Set if servers exchange their roles: what a replica refuses has no effect, and the rest is for the primary.
@@ -95,6 +97,7 @@ impl Model {
     pub fn new(connections: usize, circumstances: Circumstances) -> Model {
         Model {
             may_reload: circumstances.may_reload,
+            may_redirect: circumstances.may_redirect,
             may_evict: circumstances.may_evict,
             may_fail_over: circumstances.may_fail_over,
             watches: vec![Some(BTreeSet::new()); connections],
@@ -134,7 +137,9 @@ impl Model {
     pub fn apply(&mut self, connection: usize, event: &Event) -> Effect {
         let operation = &event.operation;
         let observed = event.answer.as_ref().map(|(replies, _)| &**replies);
-        if event.was_redirected() || (self.may_fail_over && event.was_refused_by_replica()) {
+        // A replica aborts a transaction, too: one whose commands it has refused.
+        let was_redirected = event.was_redirected() && (self.may_redirect || self.was_demoted);
+        if was_redirected || (self.may_fail_over && event.was_refused_by_replica()) {
             self.end_watches(connection, operation);
             return Effect::AnyReply;
         }
@@ -162,9 +167,7 @@ impl Model {
             observed => observed.is_none() && matches!(operation, Operation::ScriptEndless { .. }),
         };
         if was_killed {
-            for (may_be_marked, watched) in self.may_be_marked.iter_mut().zip(&self.watches) {
-                *may_be_marked |= watched.as_ref().is_some_and(|watched| !watched.is_empty());
-            }
+            self.mark_watches();
             return Effect::AnyReply;
         }
         if let Some(effect) = self.refuse_on_replica(connection, operation, observed) {
@@ -286,13 +289,30 @@ impl Model {
         }
     }
 
-    /// Returns `true` if the connection watches keys, none of which has changed.
-    pub fn is_watching(&self, connection: usize) -> bool {
-        self.watches[connection].as_ref().is_some_and(|keys| !keys.is_empty())
+    /// Returns `true` if a transaction whose reply was lost may have failed, for a reason that the model does not know:
+    /// its watches are marked, or a replica has refused its commands when they arrived.
+    pub fn may_fail_unseen(&self, connection: usize) -> bool {
+        let is_watching = self.watches[connection].as_ref().is_some_and(|keys| !keys.is_empty());
+        self.may_be_marked[connection] || self.was_demoted || (self.may_reload && is_watching)
+    }
+
+    /// Applies an operation that has failed without a reply.
+    pub fn fail_unseen(&mut self, connection: usize, operation: &Operation) {
+        self.end_watches(connection, operation);
+        if operation.is_script() {
+            self.mark_watches();
+        }
+    }
+
+    /// Marks all watches, as a script that was killed may do.
+    fn mark_watches(&mut self) {
+        for (may_be_marked, watched) in self.may_be_marked.iter_mut().zip(&self.watches) {
+            *may_be_marked |= watched.as_ref().is_some_and(|watched| !watched.is_empty());
+        }
     }
 
     /// Ends the watches of a connection if the operation is a transaction, as it does if it fails, too.
-    pub fn end_watches(&mut self, connection: usize, operation: &Operation) {
+    fn end_watches(&mut self, connection: usize, operation: &Operation) {
         if matches!(operation, Operation::Transaction(_)) {
             self.may_be_marked[connection] = false;
             self.watches[connection] = Some(BTreeSet::new());

@@ -26,21 +26,22 @@ const FIRST_CLIENT_PORT: u16 = 40_000;
 /// The number of these ports.
 const CLIENT_PORTS: u16 = u16::MAX - FIRST_CLIENT_PORT;
 
-/// Listens on an address if a simulation decides about connections to it: the address is a loopback address, and the
-/// calling thread is simulated. The socket is non-blocking. Port 0 stands for any free port.
+/// Listens on an address inside the simulation. Returns `None` unless the address is a loopback address and the calling
+/// thread is simulated. The socket is non-blocking. Port 0 stands for any free port.
 ///
 /// # Errors
 /// If the port is in use, or descriptors are exhausted.
 pub fn simulated_listener(address: SocketAddr, backlog: u32) -> Option<io::Result<TcpListener>> {
-    is_decided_here(address).then(|| listen(address, backlog))
+    is_simulated_address(address).then(|| listen(address, backlog))
 }
 
-/// Connects to an address if a simulation decides about connections to it. The socket is blocking.
+/// Connects to an address inside a simulation. Returns `None` if the kernel is to make the connection. The socket is
+/// blocking.
 ///
 /// # Errors
 /// If no server listens there, or too many connections wait to be accepted, or descriptors are exhausted.
 pub fn simulated_connection(to: SocketAddr) -> Option<io::Result<TcpStream>> {
-    is_decided_here(to).then(|| connect(to))
+    is_simulated_address(to).then(|| connect(to))
 }
 
 /// Returns the address of this end of a connection.
@@ -73,7 +74,7 @@ pub fn is_tcp(socket: &impl AsFd) -> bool {
     own_address(socket).is_none()
 }
 
-fn is_decided_here(address: SocketAddr) -> bool {
+fn is_simulated_address(address: SocketAddr) -> bool {
     scheduler::is_simulated() && address.ip().is_loopback()
 }
 

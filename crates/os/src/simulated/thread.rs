@@ -168,7 +168,7 @@ pub fn current() -> Thread {
     }
 }
 
-/// Returns the number of the calling thread, beginning with 1, if a simulation decides about it.
+/// Returns the number of the calling thread, beginning with 1, or `None` if it is not simulated.
 pub fn simulated_id() -> Option<i32> {
     scheduler::is_simulated().then(|| i32::try_from(scheduler::current() + 1).unwrap_or(i32::MAX))
 }

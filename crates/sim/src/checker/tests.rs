@@ -230,6 +230,100 @@ fn a_lost_write_may_take_effect_late() {
     ]);
 }
 
+#[test]
+fn a_lost_pop_reaches_what_is_behind_shown_pops() {
+    let popped = |number: u32| answered(pop(0, false), 20, text(number), 100);
+    let connections = || {
+        let values = vec![1, 2, 3];
+        let push = answered(Operation::PushMany { list: 0, values }, 0, SeenReply::Integer(3), 10);
+        let last = answered(pop(0, true), 121, text(9), 130);
+        vec![
+            vec![push],
+            vec![popped(3), popped(2)],
+            vec![push_right(0, 9, 1, 110, 120), last],
+        ]
+    };
+    expect_order([connections(), vec![vec![lost(pop(0, false), 20)]]].concat());
+    expect_no_order(connections());
+}
+
+#[test]
+fn what_has_expired_is_not_missing_before_another_client_has_seen_it() {
+    let value = Operation::SetVolatile {
+        key: 0,
+        value: 5,
+        ttl_ms: Some(1),
+    };
+    let read = |reply: SeenReply| vec![answered(Operation::GetVolatile(0), 20, reply, 100)];
+    expect_order(vec![
+        read(SeenReply::Null),
+        vec![answered(value, 0, SeenReply::Null, 10)],
+        read(text(5)),
+    ]);
+}
+
+/// SCRIPT KILL that has stopped a script.
+fn script_kill() -> Vec<Event> {
+    let request = Operation::Ignored(vec!["SCRIPT", "KILL"]);
+    vec![answered(request, 12, SeenReply::ok(), 20)]
+}
+
+fn watch() -> Event {
+    answered(Operation::Watch(vec![1]), 0, SeenReply::ok(), 10)
+}
+
+#[test]
+fn a_killed_script_whose_reply_was_lost_marks_watches() {
+    let failed = Event {
+        answer: Some((vec![SeenReply::ok(), SeenReply::Null], 40)),
+        ..lost(Operation::Transaction(Vec::new()), 30)
+    };
+    let connections = || {
+        vec![
+            vec![watch(), failed.clone()],
+            vec![lost(Operation::ScriptSlowSwap(2, 1, 7), 11)],
+            vec![answered(Operation::GetAll, 50, strings(&[]), 60)],
+        ]
+    };
+    expect_order([connections(), vec![script_kill()]].concat());
+    expect_no_order(connections());
+}
+
+#[test]
+fn a_lost_transaction_may_have_failed_as_a_seen_one() {
+    let transaction = || lost(Operation::Transaction(vec![Operation::Set(0, 5)]), 30);
+    let after = || lost(Operation::Set(2, 6), 30);
+    let only_last = SeenReply::Array(vec![SeenReply::Null, SeenReply::Null, text(6), SeenReply::Null]);
+    let read = || vec![answered(Operation::GetAll, 50, only_last.clone(), 60)];
+    let error = SeenReply::Error("ERR Script killed by user with SCRIPT KILL.".to_owned());
+    let killed = answered(Operation::ScriptSlowSwap(3, 1, 7), 11, error, 25);
+    let watching = || vec![vec![watch(), transaction(), after()], read()];
+    expect_order([watching(), vec![vec![killed], script_kill()]].concat());
+    expect_no_order(watching());
+    // Its command was refused before the server became a primary again.
+    let roles = vec![
+        answered(Operation::Demote, 0, SeenReply::ok(), 10),
+        answered(Operation::Promote, 11, SeenReply::ok(), 20),
+    ];
+    let plain = || vec![vec![transaction(), after()], read()];
+    expect_order([plain(), vec![roles]].concat());
+    expect_no_order(plain());
+}
+
+#[test]
+fn a_lost_script_kill_may_have_killed_a_lost_script() {
+    let only_last = SeenReply::Array(vec![SeenReply::Null, SeenReply::Null, text(6), SeenReply::Null]);
+    let connections = || {
+        vec![
+            vec![lost(Operation::ScriptSwap(0, 1, 5), 0), lost(Operation::Set(2, 6), 0)],
+            vec![answered(Operation::GetAll, 50, only_last.clone(), 60)],
+        ]
+    };
+    let kill = lost(Operation::Ignored(vec!["SCRIPT", "KILL"]), 0);
+    expect_order([connections(), vec![vec![kill]]].concat());
+    expect_no_order(connections());
+}
+
 // ---- what is wrong -------------------------------------------------------------------------------------------------
 
 #[test]
@@ -297,6 +391,34 @@ fn a_write_that_was_seen_does_not_vanish() {
         vec![get(0, text(5), 10, 20), get(0, SeenReply::Null, 30, 40)],
         vec![deleted],
     ]);
+}
+
+#[test]
+fn a_transaction_is_aborted_for_a_reason() {
+    let refused = |text: &str| SeenReply::Error(text.to_owned());
+    let aborted = |error: &str| Event {
+        answer: Some((
+            vec![SeenReply::ok(), refused(error), refused("EXECABORT Transaction")],
+            40,
+        )),
+        ..lost(Operation::Transaction(vec![Operation::Set(0, 5)]), 30)
+    };
+    let with_error = |error: &str, circumstances: Circumstances| {
+        let read = answered(Operation::GetAll, 50, strings(&[]), 60);
+        let connections = histories(vec![vec![aborted(error)], vec![read]]);
+        let verdict = check_within(SHORT, &connections, circumstances, &[]);
+        matches!(verdict, Verdict::Serializable)
+    };
+    let in_cluster = Circumstances {
+        may_redirect: true,
+        ..Circumstances::default()
+    };
+    assert!(with_error("MOVED 15495 127.0.0.1:1", in_cluster));
+    assert!(!with_error("MOVED 15495 127.0.0.1:1", Circumstances::default()));
+    let read_only = "READONLY You can't write against a read only replica.";
+    assert!(!with_error(read_only, Circumstances::default()));
+    let demoted = vec![answered(Operation::Demote, 0, SeenReply::ok(), 10)];
+    expect_order(vec![demoted, vec![aborted(read_only)]]);
 }
 
 // ---- the recorded order --------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-//! What replies show that are not explained yet. The search for an order leaves a place at once if it rules one out.
+//! The constraints that replies put on the rest of an order. The search for an order leaves a place at once if a
+//! remaining reply can no longer come true.
 //!
 //! Clients write random numbers, so what a reply shows mostly has one request that wrote it. Without these rules, a
 //! wrong order of two writes would show only when the search has come to that reply, and it would then try all orders
@@ -41,8 +42,8 @@ struct ElementUses {
     shown_by: Vec<EventId>,
 }
 
-/// What the replies of all operations show.
-pub struct Demands<'h> {
+/// The constraints from the replies of all operations.
+pub struct ReplyConstraints<'h> {
     histories: &'h [ConnectionHistory],
     strings: HashMap<u32, StringUses>,
     elements: HashMap<u32, ElementUses>,
@@ -56,10 +57,10 @@ pub struct Demands<'h> {
     deleting: Option<[Vec<EventId>; KEYS_PER_TYPE]>,
 }
 
-impl<'h> Demands<'h> {
+impl<'h> ReplyConstraints<'h> {
     /// Collects what the replies show. `may_evict` is `true` if strings were evicted.
-    pub fn new(histories: &'h [ConnectionHistory], may_evict: bool) -> Demands<'h> {
-        let mut demands = Demands {
+    pub fn new(histories: &'h [ConnectionHistory], may_evict: bool) -> ReplyConstraints<'h> {
+        let mut constraints = ReplyConstraints {
             histories,
             strings: HashMap::new(),
             elements: HashMap::new(),
@@ -72,14 +73,14 @@ impl<'h> Demands<'h> {
             for (index, event) in history.events.iter().enumerate() {
                 let id = EventId { connection, index };
                 for (operation, reply) in event.parts() {
-                    demands.add_writes(id, operation, reply);
+                    constraints.add_writes(id, operation, reply);
                     if let Some(reply) = reply {
-                        demands.add_reply(id, operation, reply);
+                        constraints.add_reply(id, operation, reply);
                     }
                 }
             }
         }
-        demands
+        constraints
     }
 
     fn add_writes(&mut self, id: EventId, operation: &Operation, reply: Option<&SeenReply>) {
