@@ -166,7 +166,7 @@ impl TlsConnection {
         })
     }
 
-    /// Shuts down one direction of the connection below, or both. The peer is not told by a message of TLS.
+    /// Shuts down one direction of the connection below, or both. The peer gets no `close_notify`.
     ///
     /// # Errors
     /// Fails if the connection has ended.

@@ -88,7 +88,7 @@ fn first_range(primary: usize, primaries: usize) -> [usize; 2] {
 /// first half.
 ///
 /// # Errors
-/// Fails if a node does not start, or does not do as it is told.
+/// Fails if a node does not start, or refuses a command.
 pub fn form(binaries: &[&Path], arguments: &[String]) -> Result<Group, String> {
     let mut all = arguments.to_vec();
     for (name, value) in node_parameters() {
@@ -114,7 +114,7 @@ pub fn node_parameters() -> [(&'static str, String); 5] {
 /// the first half.
 ///
 /// # Errors
-/// Fails if a node does not do as it is told.
+/// Fails if a node refuses a command.
 pub fn join(group: &Group) -> Result<(), String> {
     let primaries = group.primaries;
     for node in 0..primaries {

@@ -227,8 +227,9 @@ fn run_writers(
             kinds,
             counts: &progress,
         };
+        let stop = run.stop_on_drop();
         let result = action(group, &progress, rng);
-        run.stop();
+        drop(stop);
         let mut logs = Vec::new();
         for thread in threads {
             match thread.join() {

@@ -30,6 +30,16 @@ pub const REFUSALS: &[&str] = &[
     "EXECABORT ",
 ];
 
+/// Sets a flag when it is dropped, also by a panic. Otherwise the threads that look at the flag would not end, and a
+/// scope that waits for them would wait forever.
+pub struct StopOnDrop<'f>(pub &'f AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The state that the writers of a round share.
 pub struct RoundState {
     pub router: Arc<Router>,
@@ -80,6 +90,11 @@ impl RoundState {
 
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns a guard that calls [`Self::stop`] when it is dropped.
+    pub fn stop_on_drop(&self) -> StopOnDrop<'_> {
+        StopOnDrop(&self.stop)
     }
 
     /// Records a failure and ends the round.

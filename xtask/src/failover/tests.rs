@@ -1,11 +1,14 @@
 //! Tests of what a run reports as left out, and of the connections that may end.
 
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::left_out;
 use super::router::{REPLY_BOUND, Router};
+use super::session::RoundState;
 
 #[test]
 fn scenarios_without_a_sentinel_are_named() {
@@ -48,6 +51,23 @@ fn connections_end_at_any_time_or_around_planned_restarts() {
     router.end_restart(node);
     assert!(router.may_have_ended(node, opened), "it was opened before the restart");
     assert!(!router.may_have_ended(node, Instant::now() + Duration::from_secs(1)));
+}
+
+#[test]
+fn a_panic_ends_the_threads_of_a_round() {
+    let run = RoundState::new(Arc::new(Router::new(Vec::new(), false)), 1, 0, false);
+    let panicked: thread::Result<()> = catch_unwind(AssertUnwindSafe(|| {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while run.is_running() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let _stop = run.stop_on_drop();
+            panic!("the action of a round fails");
+        })
+    }));
+    assert!(panicked.is_err());
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Numbered lines in the logs of the nodes, and the check that none is lost, torn or repeated while logs are rotated.
 //!
-//! Talkers write lines with DEBUG LOG. Logs are rotated as logrotate does with Valkey: the file is renamed, and nothing
-//! is sent to the server, which opens the file for each line. After a round, all files of a node together must have
-//! each line once that the server has acknowledged, in order, and every line must be whole.
+//! Loggers, which are threads of this program, write lines with DEBUG LOG. Logs are rotated as logrotate does with
+//! Valkey: the file is renamed, and nothing is sent to the server, which opens the file for each line. After a round,
+//! all files of a node together must have each line once that the server has acknowledged, in order, and every line
+//! must be whole.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,12 +26,17 @@ pub const LOG_FILE: &str = "log";
 const MARK: &str = "DEBUG LOG: operations:";
 /// The signs of the levels.
 const LEVEL_SIGNS: [&str; 4] = [".", "-", "*", "#"];
+/// The lines that say that a file was not written. The next success or a restart hides it from INFO.
+const FAILURES: [&str; 2] = [
+    "Background saving error",
+    "Background AOF rewrite terminated with error",
+];
 /// The months in the times of lines.
 const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// The lines that one talker has sent to one node since the last check.
+/// The lines that one logger has sent to one node since the last check.
 #[derive(Debug, Default)]
 pub struct SentLines {
     /// The number of the last line of all.
@@ -43,18 +49,18 @@ pub struct SentLines {
 
 /// The log files of one node, and what must be in them.
 #[derive(Debug, Default)]
-pub struct LogBook {
+pub struct NodeLogs {
     /// The number of rotations so far.
     rotations: u64,
     /// The rotated files that were not checked yet, the oldest first.
     rotated: Vec<PathBuf>,
     /// The rotated files that were checked in the last round.
     checked: Vec<PathBuf>,
-    /// The lines of each talker.
+    /// The lines of each logger.
     sent: BTreeMap<usize, SentLines>,
 }
 
-impl LogBook {
+impl NodeLogs {
     /// Renames the log. Returns `false` if there is none, because no line was written since the last rotation.
     ///
     /// # Errors
@@ -72,10 +78,11 @@ impl LogBook {
         }
     }
 
-    /// Checks all log files of a node, once no talker runs. Returns the number of their lines.
+    /// Checks all log files of a node, once no logger runs. Returns the number of their lines.
     ///
     /// # Errors
-    /// Fails if a file cannot be read, a line is torn, or a line is missing, repeated or out of order.
+    /// Fails if a file cannot be read, a line is torn, missing, repeated or out of order, or one says that a dump or a
+    /// rewrite has failed.
     pub fn check(&mut self, directory: &Path) -> Result<u64, String> {
         self.rotate(directory)?;
         let mut texts = Vec::new();
@@ -102,7 +109,7 @@ impl LogBook {
 ///
 /// # Errors
 /// Fails if a node does not reply in time, or not with OK, or ends the connection although it is not restarted.
-pub fn talk(site: &Site, talker: usize, stop: &AtomicBool, mut rng: Rng) -> Result<(), String> {
+pub fn send_lines(site: &Site, logger: usize, stop: &AtomicBool, mut rng: Rng) -> Result<(), String> {
     let mut clients: HashMap<usize, RoutedClient> = HashMap::new();
     for turn in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -120,11 +127,11 @@ pub fn talk(site: &Site, talker: usize, stop: &AtomicBool, mut rng: Rng) -> Resu
         };
         let number = {
             let mut log = site.nodes[node].log();
-            let sent = log.sent.entry(talker).or_default();
+            let sent = log.sent.entry(logger).or_default();
             sent.last += 1;
             sent.last
         };
-        let line = format!("operations:{talker}:{number}");
+        let line = format!("operations:{logger}:{number}");
         let reply = client.pipeline(&[words(&["DEBUG", "LOG", &line])]);
         let is_acknowledged = match reply.as_deref() {
             Ok([StressReply::Simple(_)]) => true,
@@ -137,7 +144,7 @@ pub fn talk(site: &Site, talker: usize, stop: &AtomicBool, mut rng: Rng) -> Resu
             Err(error) => return Err(format!("{address}: DEBUG LOG: {error:?}")),
         };
         let mut log = site.nodes[node].log();
-        let sent = log.sent.entry(talker).or_default();
+        let sent = log.sent.entry(logger).or_default();
         match is_acknowledged {
             true => sent.acknowledged.insert(number),
             false => sent.unknown.insert(number),
@@ -159,34 +166,37 @@ fn check_texts(texts: &[(String, String)], sent: &BTreeMap<usize, SentLines>) ->
             let Some(message) = message(line) else {
                 return Err(format!("{name}: this is no whole line: {line:?}"));
             };
+            if FAILURES.contains(&message) {
+                return Err(format!("{name}: {line}"));
+            }
             if let Some(numbers) = message.strip_prefix(MARK) {
                 let parsed = numbers.split_once(':');
-                let parsed = parsed.and_then(|(talker, number)| Some((talker.parse().ok()?, number.parse().ok()?)));
-                let (talker, number) = parsed.ok_or_else(|| format!("{name}: torn line {line:?}"))?;
-                found.entry(talker).or_default().push(number);
+                let parsed = parsed.and_then(|(logger, number)| Some((logger.parse().ok()?, number.parse().ok()?)));
+                let (logger, number) = parsed.ok_or_else(|| format!("{name}: torn line {line:?}"))?;
+                found.entry(logger).or_default().push(number);
             }
         }
     }
-    for (talker, sent) in sent {
-        let numbers = found.remove(talker).unwrap_or_default();
+    for (logger, sent) in sent {
+        let numbers = found.remove(logger).unwrap_or_default();
         if let Some(pair) = numbers.windows(2).find(|pair| pair[0] >= pair[1]) {
-            return Err(format!("talker {talker}: line {} follows line {}", pair[1], pair[0]));
+            return Err(format!("logger {logger}: line {} follows line {}", pair[1], pair[0]));
         }
         let numbers: BTreeSet<u64> = numbers.into_iter().collect();
         if let Some(lost) = sent.acknowledged.difference(&numbers).next() {
-            return Err(format!("talker {talker}: line {lost} is in no file"));
+            return Err(format!("logger {logger}: line {lost} is in no file"));
         }
         let invented = numbers
             .iter()
             .find(|number| !sent.acknowledged.contains(number) && !sent.unknown.contains(number));
         if let Some(number) = invented {
             return Err(format!(
-                "talker {talker}: line {number} was not sent since the last check"
+                "logger {logger}: line {number} was not sent since the last check"
             ));
         }
     }
     match found.first_key_value() {
-        Some((talker, _)) => Err(format!("there are lines of talker {talker}, who has sent none")),
+        Some((logger, _)) => Err(format!("there are lines of logger {logger}, which has sent none")),
         None => Ok(lines),
     }
 }

@@ -4,11 +4,13 @@
 //! same time:
 //!
 //! ```text
-//! writers    those of `cargo xtask failover`: they count what was acknowledged, let WAIT confirm some of it, and read
-//! chores     BGSAVE, BGREWRITEAOF, rotation of logs, new certificates, CONFIG REWRITE: a thread for each (`chores.rs`)
-//! operator   planned failovers, and restarts of all nodes in turn: of replicas, of primaries that have handed over,
-//!            and of primaries that have not (`operator.rs`)
-//! talkers    numbered lines in the logs (`log_lines.rs`)
+//! writers      those of `cargo xtask failover`: they count what was acknowledged, let WAIT confirm some of it, and
+//!              read
+//! maintenance  BGSAVE, BGREWRITEAOF, rotation of logs, new certificates, CONFIG REWRITE: a thread for each
+//!              (`maintenance.rs`)
+//! operator     planned failovers, and restarts of all nodes in turn: of replicas, of primaries that have handed over,
+//!              and of primaries that have not (`operator.rs`)
+//! loggers      numbered lines in the logs (`log_lines.rs`)
 //! ```
 //!
 //! The minutes of the week are scaled to the length of the run. It consists of rounds of up to a minute. After each
@@ -27,8 +29,8 @@
 //!
 //! At the end each kind of work must have happened, and each node must have been restarted.
 
-mod chores;
 mod log_lines;
+mod maintenance;
 mod operator;
 mod schedule;
 mod site;
@@ -36,7 +38,7 @@ mod site;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,10 +48,11 @@ use crate::failover::cluster;
 use crate::failover::group::Group;
 use crate::failover::history::Guarantee;
 use crate::failover::scenario::{RoundPlan, RoundProgress, Tally, run_planned};
+use crate::failover::session::StopOnDrop;
 use crate::failover::writers::PLANNED_KINDS;
 use crate::options::Options;
 use crate::workspace;
-use chores::{CHORES, ChoreTurns};
+use maintenance::{MAINTENANCE_TASKS, ScheduledTask};
 use operator::{FAILOVER, Operator, PRIMARY_RESTART, REPLICA_RESTART};
 use site::Site;
 
@@ -67,7 +70,7 @@ const EXTRA_TIME: Duration = Duration::from_secs(240);
 /// The time for which writers may see CLUSTERDOWN.
 const CLUSTERDOWN_BOUND: Duration = Duration::from_secs(20);
 /// The number of threads that write lines to the logs.
-const TALKERS: usize = 2;
+const LOGGERS: usize = 2;
 /// The number of replicas whose confirmation counts.
 const REPLICAS: usize = 1;
 /// The errors that Valkey sends to clients while nodes are restarted and replaced as planned. EXECABORT follows one of
@@ -84,7 +87,7 @@ const STATUS_FIELDS: [&str; 3] = [
 struct Week {
     site: Site,
     operator: Operator,
-    chores: Vec<ChoreTurns>,
+    maintenance: Vec<ScheduledTask>,
     tally: Tally,
     log_lines: u64,
     rounds: u64,
@@ -112,11 +115,13 @@ pub fn main(words: &[String]) -> Result<(), String> {
 fn run(server: &Path, length: Duration, io_threads: u32, mut rng: Rng) -> Result<(), String> {
     let (mut group, site) = site::start(server, io_threads)?;
     let now = Instant::now();
-    let chores = CHORES.iter().map(|chore| ChoreTurns::new(chore, length, now));
+    let maintenance = MAINTENANCE_TASKS
+        .iter()
+        .map(|task| ScheduledTask::new(task, length, now));
     let mut week = Week {
         site,
         operator: Operator::new(length, now),
-        chores: chores.collect(),
+        maintenance: maintenance.collect(),
         tally: Tally::default(),
         log_lines: 0,
         rounds: 0,
@@ -151,9 +156,9 @@ impl Week {
             heal: cluster::heal,
         };
         let until = Instant::now() + length;
-        let (site, operator, chores) = (&self.site, &mut self.operator, &mut self.chores);
+        let (site, operator, maintenance) = (&self.site, &mut self.operator, &mut self.maintenance);
         let tally = run_planned(&plan, group, rng, &mut |group, progress, rng| {
-            work(site, operator, chores, group, progress, until, rng)
+            work(site, operator, maintenance, group, progress, until, rng)
         })?;
         self.tally.add(&tally);
         check_errors(&tally, &self.site.router.failures())?;
@@ -186,15 +191,15 @@ impl Week {
 
 /// The names of everything that must happen.
 fn actions() -> impl Iterator<Item = &'static str> {
-    let chores = CHORES.iter().map(|chore| chore.name);
-    chores.chain([FAILOVER, REPLICA_RESTART, PRIMARY_RESTART])
+    let maintenance = MAINTENANCE_TASKS.iter().map(|task| task.name);
+    maintenance.chain([FAILOVER, REPLICA_RESTART, PRIMARY_RESTART])
 }
 
-/// Lets the operator work, and the chores and the talkers meanwhile. Returns the number of failovers.
+/// Runs the operator, and meanwhile the maintenance tasks and the loggers. Returns the number of failovers.
 fn work(
     site: &Site,
     operator: &mut Operator,
-    chores: &mut [ChoreTurns],
+    maintenance: &mut [ScheduledTask],
     group: &mut Group,
     progress: &RoundProgress<'_>,
     until: Instant,
@@ -209,16 +214,15 @@ fn work(
         }
     };
     thread::scope(|scope| {
-        for chore in chores {
-            scope.spawn(move || note(chore.repeat(site, stop)));
+        for task in maintenance {
+            scope.spawn(move || note(task.repeat(site, stop)));
         }
-        for talker in 0..TALKERS {
+        for logger in 0..LOGGERS {
             let rng = rng.fork();
-            scope.spawn(move || note(log_lines::talk(site, talker, stop, rng)));
+            scope.spawn(move || note(log_lines::send_lines(site, logger, stop, rng)));
         }
-        let failovers = operator.work(group, site, progress, until, rng);
-        stop.store(true, Ordering::Relaxed);
-        failovers
+        let _stop = StopOnDrop(stop);
+        operator.work(group, site, progress, until, rng)
     })
 }
 

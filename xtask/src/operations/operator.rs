@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::schedule::{Recurrence, Turns};
+use super::schedule::{Recurrence, Schedule};
 use super::site::{NODES, Site, WRITTEN_PARAMETER};
 use crate::failover::cluster::{choose_shard, promote, wait_until_whole};
 use crate::failover::group::{Group, NodeRole};
@@ -44,8 +44,8 @@ enum PlannedWork {
 
 /// The state of the operator over all rounds.
 pub struct Operator {
-    failovers: Turns,
-    restarts: Turns,
+    failovers: Schedule,
+    restarts: Schedule,
     next_node: usize,
     /// `true` if the last piece of work was a failover.
     has_failed_over: bool,
@@ -59,8 +59,8 @@ impl Operator {
     /// Prepares the work of a run of this length, which begins now.
     pub fn new(run: Duration, now: Instant) -> Self {
         Self {
-            failovers: Turns::new(FAILOVERS, run, now),
-            restarts: Turns::new(RESTARTS, run, now),
+            failovers: Schedule::new(FAILOVERS, run, now),
+            restarts: Schedule::new(RESTARTS, run, now),
             next_node: 0,
             has_failed_over: false,
             restarts_in_place: false,
@@ -76,7 +76,7 @@ impl Operator {
     /// Works until `until`, and lets every writer be served after each piece of work. Returns the number of failovers.
     ///
     /// # Errors
-    /// Fails if a node does not do as it is told, if the cluster does not become whole, or if a writer is not served.
+    /// Fails if a node refuses a command, if the cluster does not become whole, or if a writer is not served.
     pub fn work(
         &mut self,
         group: &mut Group,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// The minutes of a week.
 const WEEK_MINUTES: f64 = 7.0 * 24.0 * 60.0;
 
-/// Something that happens again and again during the week.
+/// How often an event recurs during the week.
 #[derive(Clone, Copy, Debug)]
 pub struct Recurrence {
     /// The time between two of them, in minutes of the week.
@@ -21,15 +21,15 @@ impl Recurrence {
     }
 }
 
-/// The next time of something that happens again and again.
+/// The time at which a recurring event is due next.
 #[derive(Clone, Copy, Debug)]
-pub struct Turns {
+pub struct Schedule {
     due: Instant,
     interval: Duration,
 }
 
-impl Turns {
-    /// Prepares the turns of a run of this length, which begins now. The first one is due after one interval.
+impl Schedule {
+    /// Creates the schedule for a run of this length, which begins now. The event is due after one interval.
     pub fn new(recurrence: Recurrence, run: Duration, now: Instant) -> Self {
         let interval = recurrence.interval(run);
         Self {
@@ -38,12 +38,12 @@ impl Turns {
         }
     }
 
-    /// Returns `true` if the next turn is due.
+    /// Returns `true` if the event is due.
     pub fn is_due(&self, now: Instant) -> bool {
         now >= self.due
     }
 
-    /// Begins the next interval. Turns that were missed, between two rounds for instance, are not made up for.
+    /// Begins the next interval. Events that were missed, between two rounds for instance, are not made up for.
     pub fn begin_next(&mut self, now: Instant) {
         self.due = (self.due + self.interval).max(now);
     }
@@ -72,12 +72,12 @@ mod tests {
             least: Duration::from_secs(10),
         };
         let now = Instant::now();
-        let mut turns = Turns::new(recurrence, Duration::from_secs(60), now);
+        let mut schedule = Schedule::new(recurrence, Duration::from_secs(60), now);
         let begin = now + Duration::from_secs(10);
-        assert!(!turns.is_due(begin - Duration::from_secs(10)) && turns.is_due(begin));
-        turns.begin_next(begin + Duration::from_secs(1));
-        assert_eq!(turns.due, begin + Duration::from_secs(10));
-        turns.begin_next(begin + Duration::from_secs(100));
-        assert_eq!(turns.due, begin + Duration::from_secs(100));
+        assert!(!schedule.is_due(begin - Duration::from_secs(10)) && schedule.is_due(begin));
+        schedule.begin_next(begin + Duration::from_secs(1));
+        assert_eq!(schedule.due, begin + Duration::from_secs(10));
+        schedule.begin_next(begin + Duration::from_secs(100));
+        assert_eq!(schedule.due, begin + Duration::from_secs(100));
     }
 }

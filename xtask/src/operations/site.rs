@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::ClientConfig;
 
-use super::log_lines::LogBook;
+use super::log_lines::NodeLogs;
 use crate::failover::cluster::{self, PRIMARIES};
 use crate::failover::group::Group;
 use crate::failover::router::{REPLY_BOUND, Router};
@@ -32,7 +32,7 @@ pub struct NodeSite {
     /// The values of the parameter that CONFIG REWRITE writes.
     setting: Mutex<WrittenSetting>,
     /// The log files and what must be in them.
-    log: Mutex<LogBook>,
+    log: Mutex<NodeLogs>,
 }
 
 /// The values of a parameter that increases with each CONFIG SET.
@@ -87,7 +87,7 @@ impl NodeSite {
     }
 
     /// The log files and what must be in them.
-    pub fn log(&self) -> MutexGuard<'_, LogBook> {
+    pub fn log(&self) -> MutexGuard<'_, NodeLogs> {
         lock(&self.log)
     }
 }
@@ -132,7 +132,7 @@ impl Site {
 /// Starts the nodes and forms the cluster.
 ///
 /// # Errors
-/// Fails if a node does not start, or does not do as it is told.
+/// Fails if a node does not start, or refuses a command.
 pub fn start(binary: &Path, io_threads: u32) -> Result<(Group, Site), String> {
     let authority = CertificateAuthority::create()?;
     let client = authority.client()?;

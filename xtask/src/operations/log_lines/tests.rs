@@ -6,10 +6,10 @@ fn line(text: &str) -> String {
     format!("4711:M 20 Nov 2026 22:15:45.062 # {text}\n")
 }
 
-fn numbered(talker: usize, numbers: &[u64]) -> String {
+fn numbered(logger: usize, numbers: &[u64]) -> String {
     numbers
         .iter()
-        .map(|number| line(&format!("{MARK}{talker}:{number}")))
+        .map(|number| line(&format!("{MARK}{logger}:{number}")))
         .collect()
 }
 
@@ -75,7 +75,7 @@ fn lost_torn_repeated_and_mixed_lines_are_found() {
         (vec![numbered(0, &[1, 2, 2, 3])], "line 2 follows line 2"),
         (vec![numbered(0, &[3]), numbered(0, &[1, 2])], "line 1 follows line 3"),
         (vec![numbered(0, &[1, 2, 3, 4])], "line 4 was not sent"),
-        (vec![whole.clone(), numbered(1, &[1])], "lines of talker 1"),
+        (vec![whole.clone(), numbered(1, &[1])], "lines of logger 1"),
         (vec![torn, numbered(0, &[])], "log.0 ends within a line"),
         (vec![format!("{half}\n")], "line 3 is in no file"),
         (vec![format!("{half}\n{rest}")], "no whole line"),
@@ -88,24 +88,35 @@ fn lost_torn_repeated_and_mixed_lines_are_found() {
 }
 
 #[test]
+fn lines_about_failed_dumps_and_rewrites_are_found() {
+    let ended = line("Background saving terminated by request");
+    assert_eq!(check(&[ended], &BTreeMap::new()), Ok(1));
+    for failure in FAILURES {
+        let texts = [line("Ready") + &line(failure) + &line("Background saving terminated with success")];
+        let why = check(&texts, &BTreeMap::new()).expect_err("a failure");
+        assert!(why.contains(failure), "{why}");
+    }
+}
+
+#[test]
 fn rotated_files_are_checked_and_kept_for_one_round() {
     let directory = std::env::temp_dir().join(format!("weft-xtask-log-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");
-    let mut book = LogBook::default();
+    let mut logs = NodeLogs::default();
     let write = |text: &str| fs::write(directory.join(LOG_FILE), text).expect("a file");
-    assert_eq!(book.rotate(&directory), Ok(false));
+    assert_eq!(logs.rotate(&directory), Ok(false));
     write(&numbered(0, &[1]));
-    assert_eq!(book.rotate(&directory), Ok(true));
+    assert_eq!(logs.rotate(&directory), Ok(true));
     write(&numbered(0, &[2]));
-    book.sent = sent(&[1, 2], &[]);
-    assert_eq!(book.check(&directory), Ok(2));
+    logs.sent = sent(&[1, 2], &[]);
+    assert_eq!(logs.check(&directory), Ok(2));
     let exists = |number: u32| directory.join(format!("{LOG_FILE}.{number}")).exists();
     assert!(exists(1) && exists(2) && !directory.join(LOG_FILE).exists());
     write(&numbered(0, &[3]));
-    book.sent = sent(&[3, 4], &[]);
-    assert_eq!(book.check(&directory), Err("talker 0: line 4 is in no file".to_owned()));
-    book.sent = sent(&[3], &[]);
-    assert_eq!(book.check(&directory), Ok(1));
+    logs.sent = sent(&[3, 4], &[]);
+    assert_eq!(logs.check(&directory), Err("logger 0: line 4 is in no file".to_owned()));
+    logs.sent = sent(&[3], &[]);
+    assert_eq!(logs.check(&directory), Ok(1));
     assert!(!exists(1) && !exists(2) && exists(3));
     fs::remove_dir_all(&directory).expect("removed");
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::schedule::{Recurrence, Turns};
+use super::schedule::{Recurrence, Schedule};
 use super::site::{FIRST_VALUE, Site, WRITTEN_PARAMETER};
 use crate::failover::router::REPLY_BOUND;
 use crate::server_process::CONFIGURATION_FILE;
@@ -15,31 +15,31 @@ use crate::tls::TlsConnection;
 /// The time between two looks at the clock.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The end of a chore.
+/// The outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChoreEnd {
+enum TaskOutcome {
     Done,
-    /// The node is being restarted, or does something that excludes the chore.
+    /// The node is being restarted, or does something that excludes the task.
     Postponed,
 }
 
-/// A kind of work.
-pub struct Chore {
+/// A kind of maintenance.
+pub struct MaintenanceTask {
     /// The name in the table.
     pub name: &'static str,
     recurrence: Recurrence,
-    /// Does it to one node. The number is different each time.
-    work: fn(&Site, node: usize, number: u64) -> Result<ChoreEnd, String>,
+    /// Performs it on one node. The number is different each time.
+    work: fn(&Site, node: usize, number: u64) -> Result<TaskOutcome, String>,
 }
 
-/// Creates a row of the table of chores.
-const fn chore(
+/// Creates a row of the table of tasks.
+const fn task(
     name: &'static str,
     every_minutes: f64,
     least_ms: u64,
-    work: fn(&Site, usize, u64) -> Result<ChoreEnd, String>,
-) -> Chore {
-    Chore {
+    work: fn(&Site, usize, u64) -> Result<TaskOutcome, String>,
+) -> MaintenanceTask {
+    MaintenanceTask {
         name,
         recurrence: Recurrence {
             every_minutes,
@@ -49,50 +49,50 @@ const fn chore(
     }
 }
 
-/// All chores, with the minutes between two of them in the whole cluster.
-pub const CHORES: &[Chore] = &[
-    chore("BGSAVE", 1.0, 200, save),
-    chore("BGREWRITEAOF", 60.0, 2000, rewrite_log),
-    chore("log rotation", 120.0, 1000, rotate),
-    chore("certificate reload", 240.0, 1000, reload_certificate),
-    chore("CONFIG REWRITE", 240.0, 1000, rewrite_configuration),
+/// All tasks, with the minutes between two runs of each in the whole cluster.
+pub const MAINTENANCE_TASKS: &[MaintenanceTask] = &[
+    task("BGSAVE", 1.0, 200, save),
+    task("BGREWRITEAOF", 60.0, 2000, rewrite_log),
+    task("log rotation", 120.0, 1000, rotate),
+    task("certificate reload", 240.0, 1000, reload_certificate),
+    task("CONFIG REWRITE", 240.0, 1000, rewrite_configuration),
 ];
 
-/// The state of a chore over all rounds.
-pub struct ChoreTurns {
-    chore: &'static Chore,
-    turns: Turns,
+/// The state of a task over all rounds: when it is due, and how often it has run.
+pub struct ScheduledTask {
+    task: &'static MaintenanceTask,
+    schedule: Schedule,
     number: u64,
 }
 
-impl ChoreTurns {
-    /// Prepares a chore for a run of this length, which begins now.
-    pub fn new(chore: &'static Chore, run: Duration, now: Instant) -> Self {
+impl ScheduledTask {
+    /// Prepares a task for a run of this length, which begins now.
+    pub fn new(task: &'static MaintenanceTask, run: Duration, now: Instant) -> Self {
         Self {
-            chore,
-            turns: Turns::new(chore.recurrence, run, now),
+            task,
+            schedule: Schedule::new(task.recurrence, run, now),
             number: 0,
         }
     }
 
-    /// Does the chore whenever it is due, to one node after the other, until `stop` is set.
+    /// Performs the task whenever it is due, on one node after the other, until `stop` is set.
     ///
     /// # Errors
-    /// Fails if a node does not do as it is told.
+    /// Fails if a node refuses a command.
     pub fn repeat(&mut self, site: &Site, stop: &AtomicBool) -> Result<(), String> {
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
-            if !self.turns.is_due(now) {
+            if !self.schedule.is_due(now) {
                 std::thread::sleep(LOOK_INTERVAL);
                 continue;
             }
-            self.turns.begin_next(now);
+            self.schedule.begin_next(now);
             self.number += 1;
             let node = self.number as usize % site.nodes.len();
-            let name = self.chore.name;
-            match (self.chore.work)(site, node, self.number).map_err(|why| format!("{name}, node {node}: {why}"))? {
-                ChoreEnd::Done => site.count_done(name),
-                ChoreEnd::Postponed => site.count_postponed(name),
+            let name = self.task.name;
+            match (self.task.work)(site, node, self.number).map_err(|why| format!("{name}, node {node}: {why}"))? {
+                TaskOutcome::Done => site.count_done(name),
+                TaskOutcome::Postponed => site.count_postponed(name),
             }
         }
         Ok(())
@@ -100,41 +100,41 @@ impl ChoreTurns {
 }
 
 /// Says if a reply means that something has begun, or that it cannot begin now.
-fn judge(reply: Option<StressReply>, begun: &str, busy: &[&str]) -> Result<ChoreEnd, String> {
+fn judge(reply: Option<StressReply>, begun: &str, busy: &[&str]) -> Result<TaskOutcome, String> {
     match reply {
-        None => Ok(ChoreEnd::Postponed),
-        Some(StressReply::Simple(text)) if text.starts_with(begun) => Ok(ChoreEnd::Done),
-        Some(StressReply::Error(text)) if busy.iter().any(|part| text.contains(part)) => Ok(ChoreEnd::Postponed),
+        None => Ok(TaskOutcome::Postponed),
+        Some(StressReply::Simple(text)) if text.starts_with(begun) => Ok(TaskOutcome::Done),
+        Some(StressReply::Error(text)) if busy.iter().any(|part| text.contains(part)) => Ok(TaskOutcome::Postponed),
         Some(other) => Err(format!("answered by {other:?}")),
     }
 }
 
 /// Says if a reply is OK.
-fn judge_ok(reply: Option<StressReply>) -> Result<ChoreEnd, String> {
+fn judge_ok(reply: Option<StressReply>) -> Result<TaskOutcome, String> {
     judge(reply, "OK", &[])
 }
 
-fn save(site: &Site, node: usize, _: u64) -> Result<ChoreEnd, String> {
+fn save(site: &Site, node: usize, _: u64) -> Result<TaskOutcome, String> {
     let busy = ["Background save already in progress", "Another child process is active"];
     judge(site.call(node, &["BGSAVE"])?, "Background saving", &busy)
 }
 
-fn rewrite_log(site: &Site, node: usize, _: u64) -> Result<ChoreEnd, String> {
+fn rewrite_log(site: &Site, node: usize, _: u64) -> Result<TaskOutcome, String> {
     let busy = ["Background append only file rewriting already in progress"];
     let begun = "Background append only file rewriting";
     judge(site.call(node, &["BGREWRITEAOF"])?, begun, &busy)
 }
 
-fn rotate(site: &Site, node: usize, _: u64) -> Result<ChoreEnd, String> {
+fn rotate(site: &Site, node: usize, _: u64) -> Result<TaskOutcome, String> {
     let node = &site.nodes[node];
     Ok(match node.log().rotate(&node.directory)? {
-        true => ChoreEnd::Done,
-        false => ChoreEnd::Postponed,
+        true => TaskOutcome::Done,
+        false => TaskOutcome::Postponed,
     })
 }
 
 /// Gives a node a new certificate and a new key, and looks if new connections get it.
-fn reload_certificate(site: &Site, node: usize, number: u64) -> Result<ChoreEnd, String> {
+fn reload_certificate(site: &Site, node: usize, number: u64) -> Result<TaskOutcome, String> {
     let issued = site.authority.issue(&format!("node-{node}-{number}"))?;
     let (certificate, key) = (
         issued.certificate_file.display().to_string(),
@@ -142,30 +142,30 @@ fn reload_certificate(site: &Site, node: usize, number: u64) -> Result<ChoreEnd,
     );
     let begin = Instant::now();
     let set = ["CONFIG", "SET", "tls-cert-file", &certificate, "tls-key-file", &key];
-    if judge_ok(site.call(node, &set)?)? == ChoreEnd::Postponed {
-        return Ok(ChoreEnd::Postponed);
+    if judge_ok(site.call(node, &set)?)? == TaskOutcome::Postponed {
+        return Ok(TaskOutcome::Postponed);
     }
     let address = site.nodes[node].address;
     let shown = TlsConnection::connect(address, REPLY_BOUND, &site.client).map(|new| new.server_certificate());
     match shown {
-        Ok(Some(shown)) if shown == issued.certificate => Ok(ChoreEnd::Done),
+        Ok(Some(shown)) if shown == issued.certificate => Ok(TaskOutcome::Done),
         // A node that starts again has the certificate of its configuration file.
-        _ if site.router.may_have_ended(address, begin) => Ok(ChoreEnd::Postponed),
+        _ if site.router.may_have_ended(address, begin) => Ok(TaskOutcome::Postponed),
         Ok(_) => Err("a new connection got another certificate than the new one".to_owned()),
         Err(error) => Err(format!("a new connection failed: {error}")),
     }
 }
 
 /// Changes a parameter, lets the node rewrite its configuration file, and looks for the parameter in it.
-fn rewrite_configuration(site: &Site, node: usize, number: u64) -> Result<ChoreEnd, String> {
+fn rewrite_configuration(site: &Site, node: usize, number: u64) -> Result<TaskOutcome, String> {
     let begin = Instant::now();
     let value = FIRST_VALUE + number;
     site.nodes[node].setting().sent = value;
     let text = value.to_string();
     let set = ["CONFIG", "SET", WRITTEN_PARAMETER, &text];
     for command in [&set[..], &["CONFIG", "REWRITE"][..]] {
-        if judge_ok(site.call(node, command)?)? == ChoreEnd::Postponed {
-            return Ok(ChoreEnd::Postponed);
+        if judge_ok(site.call(node, command)?)? == TaskOutcome::Postponed {
+            return Ok(TaskOutcome::Postponed);
         }
     }
     let path = site.nodes[node].directory.join(CONFIGURATION_FILE);
@@ -173,11 +173,11 @@ fn rewrite_configuration(site: &Site, node: usize, number: u64) -> Result<ChoreE
     let line = format!("{WRITTEN_PARAMETER} {value}");
     if file.lines().any(|found| found.trim() == line) {
         site.nodes[node].setting().written = value;
-        return Ok(ChoreEnd::Done);
+        return Ok(TaskOutcome::Done);
     }
     // A node that was restarted between the two commands has written the value of its file.
     match site.router.may_have_ended(site.nodes[node].address, begin) {
-        true => Ok(ChoreEnd::Postponed),
+        true => Ok(TaskOutcome::Postponed),
         false => Err(format!("{} has no line {line:?}", path.display())),
     }
 }
@@ -191,25 +191,25 @@ mod tests {
         let simple = |text: &str| Some(StressReply::Simple(text.to_owned()));
         let error = |text: &str| Some(StressReply::Error(text.to_owned()));
         let judge = |reply| judge(reply, "Background saving", &["already in progress"]);
-        assert_eq!(judge(None), Ok(ChoreEnd::Postponed));
-        assert_eq!(judge(simple("Background saving started")), Ok(ChoreEnd::Done));
-        assert_eq!(judge(simple("Background saving scheduled")), Ok(ChoreEnd::Done));
+        assert_eq!(judge(None), Ok(TaskOutcome::Postponed));
+        assert_eq!(judge(simple("Background saving started")), Ok(TaskOutcome::Done));
+        assert_eq!(judge(simple("Background saving scheduled")), Ok(TaskOutcome::Done));
         assert_eq!(
             judge(error("ERR Background save already in progress")),
-            Ok(ChoreEnd::Postponed)
+            Ok(TaskOutcome::Postponed)
         );
         for wrong in [simple("OK"), error("ERR unknown"), Some(StressReply::Integer(1))] {
             assert!(judge(wrong.clone()).is_err(), "{wrong:?}");
         }
-        assert_eq!(judge_ok(simple("OK")), Ok(ChoreEnd::Done));
+        assert_eq!(judge_ok(simple("OK")), Ok(TaskOutcome::Done));
         assert!(judge_ok(error("ERR CONFIG SET failed")).is_err());
     }
 
     #[test]
-    fn every_chore_has_its_own_name() {
-        let mut names: Vec<&str> = CHORES.iter().map(|chore| chore.name).collect();
+    fn every_task_has_its_own_name() {
+        let mut names: Vec<&str> = MAINTENANCE_TASKS.iter().map(|task| task.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), CHORES.len());
+        assert_eq!(names.len(), MAINTENANCE_TASKS.len());
     }
 }
