@@ -17,8 +17,8 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// A connection that sends a batch of requests, and then reads their replies.
 ///
-/// It does not read while it sends. So that neither side waits for the other one for ever, the requests behind the
-/// first long reply of a batch must fit into the buffers of a socket.
+/// It does not read while it sends. So that neither side waits for the other one forever, the requests behind the first
+/// long reply of a batch must fit into the buffers of a socket.
 #[derive(Debug)]
 pub struct BatchConnection {
     stream: TcpStream,

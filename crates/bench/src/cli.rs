@@ -620,7 +620,7 @@ fn report_options(given: &GivenFlags) -> Result<ReportOptions> {
     let processors = process::processor_count();
     let window = seconds(given, "--seconds", 0.001)?;
     // A window of a second or more has the warm-up and the settling time of the set, a shorter one has less of both. A
-    // run with short windows shall be short, so settling, which takes several intervals, is reduced further.
+    // run with short windows must be short, so settling, which takes several intervals, is reduced further.
     let share = window.as_secs_f64().min(1.0);
     let warmup = match given.value("--warmup") {
         Some(_) => seconds(given, "--warmup", 0.0)?,

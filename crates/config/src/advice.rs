@@ -1,4 +1,4 @@
-//! Says what a line of the configuration may contain, for errors.
+//! Advice in errors: what a line of the configuration may contain.
 
 use std::path::Path;
 
@@ -21,17 +21,17 @@ pub const DIRECTIVES: [(&str, &str); 5] = [
 ];
 
 /// Advice for a line whose quotes are not closed.
-pub const OF_QUOTES: &str = "Close the quotes that the line opens, with a blank or the end of the line behind them. \
+pub const FOR_QUOTES: &str = "Close the quotes that the line opens, with a blank or the end of the line behind them. \
                              Within double quotes, \\\" is a quote and \\\\ a backslash.";
 /// Advice for the directives of modules.
-pub const OF_MODULES: &str =
+pub const FOR_MODULES: &str =
     "Weft loads no modules: remove the lines loadmodule, and the settings of modules, whose names have a dot.";
 /// Advice for the directive of Sentinels.
-pub const OF_SENTINEL: &str = "Weft does not run as a Sentinel: remove the line.";
+pub const FOR_SENTINEL: &str = "Weft does not run as a Sentinel: remove the line.";
 /// Advice for files that include each other.
-pub const OF_INCLUDES: &str = "Remove one of the include lines of the cycle.";
+pub const FOR_INCLUDES: &str = "Remove one of the include lines of the cycle.";
 /// Advice for a replica with cluster mode.
-pub const OF_REPLICA_IN_CLUSTER: &str =
+pub const FOR_REPLICA_IN_CLUSTER: &str =
     "Set cluster-enabled to no, or remove replicaof; in a cluster, CLUSTER REPLICATE chooses the primary of a node.";
 
 /// A name longer than this, in bytes, resembles no other.
@@ -40,7 +40,7 @@ const MAX_NAME_BYTES: usize = 64;
 const MAX_DIFFERENCES: usize = 3;
 
 /// Returns a sentence about the values of a parameter.
-pub fn of_parameter(named: NamedParameter) -> String {
+pub fn for_parameter(named: NamedParameter) -> String {
     let parameter = named.id.parameter();
     let takes = if parameter.flags.contains(ParameterFlags::MULTI_ARG) {
         "takes"
@@ -54,7 +54,7 @@ pub fn of_parameter(named: NamedParameter) -> String {
 }
 
 /// Returns a sentence about a log file that cannot be opened.
-pub fn of_log_file(path: &Path) -> String {
+pub fn for_log_file(path: &Path) -> String {
     format!(
         "logfile is '{}': a file that the user of the server may write, in a directory that exists; \"\" is standard \
          output.",
@@ -63,7 +63,7 @@ pub fn of_log_file(path: &Path) -> String {
 }
 
 /// Returns a sentence about a name that is neither a parameter nor a directive, or has too few or too many arguments.
-pub fn of_directive(name: &[u8]) -> String {
+pub fn for_directive(name: &[u8]) -> String {
     let shown = String::from_utf8_lossy(name);
     if let Some((directive, arguments)) = DIRECTIVES.iter().find(|(known, _)| known.as_bytes() == name) {
         return format!("{directive} takes {arguments}.");
@@ -76,7 +76,7 @@ pub fn of_directive(name: &[u8]) -> String {
         return format!("A blank separates the name {parameter} from its value.");
     }
     match similar_name(name) {
-        Some(similar) => format!("There is no parameter '{shown}'. Is '{similar}' meant?"),
+        Some(similar) => format!("There is no parameter '{shown}'. Did you mean '{similar}'?"),
         None => format!("There is no parameter '{shown}'; weft-server --print-default-config prints all of them."),
     }
 }

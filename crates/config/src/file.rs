@@ -214,14 +214,14 @@ impl ConfigFileReader {
 
     fn parse_line(&mut self, place: &SourceLine, depth: usize) -> Result<(), LineError> {
         let arguments = split_arguments(&place.line)
-            .ok_or_else(|| LineError::new("Unbalanced quotes in configuration line", advice::OF_QUOTES))?;
+            .ok_or_else(|| LineError::new("Unbalanced quotes in configuration line", advice::FOR_QUOTES))?;
         let Some((name, arguments)) = arguments.split_first() else {
             return Ok(());
         };
         match parameters::find(name) {
             Some(named) => self
                 .parse_parameter(named, arguments)
-                .map_err(|reason| LineError::new(reason.to_string(), advice::of_parameter(named))),
+                .map_err(|reason| LineError::new(reason.to_string(), advice::for_parameter(named))),
             None => self.parse_directive(&name.to_ascii_lowercase(), arguments, place, depth),
         }
     }
@@ -281,21 +281,21 @@ impl ConfigFileReader {
             (b"loadmodule", [path, ..]) => {
                 let path = String::from_utf8_lossy(path);
                 let reason = format!("Can't load module from {path}: server aborting");
-                return Err(LineError::new(reason, advice::OF_MODULES));
+                return Err(LineError::new(reason, advice::FOR_MODULES));
             }
             (b"sentinel", []) => {}
             (b"sentinel", _) => {
                 let reason = "sentinel directive while not in sentinel mode";
-                return Err(LineError::new(reason, advice::OF_SENTINEL));
+                return Err(LineError::new(reason, advice::FOR_SENTINEL));
             }
             _ if name.contains(&b'.') && arguments.is_empty() => {
                 let reason = "Module config specified without value";
-                return Err(LineError::new(reason, advice::OF_MODULES));
+                return Err(LineError::new(reason, advice::FOR_MODULES));
             }
             _ if name.contains(&b'.') => {
                 self.module_setting = Some((String::from_utf8_lossy(name).into(), place.clone()));
             }
-            _ => return Err(LineError::new(BAD_DIRECTIVE, advice::of_directive(name))),
+            _ => return Err(LineError::new(BAD_DIRECTIVE, advice::for_directive(name))),
         }
         Ok(())
     }
@@ -303,7 +303,7 @@ impl ConfigFileReader {
     fn include(&mut self, path: &[u8], depth: usize) -> Result<(), LineError> {
         if depth == INCLUDE_DEPTH_MAX {
             let reason = "Configuration files include each other in a cycle";
-            return Err(LineError::new(reason, advice::OF_INCLUDES));
+            return Err(LineError::new(reason, advice::FOR_INCLUDES));
         }
         let path = Path::new(std::ffi::OsStr::from_bytes(path));
         let mut text = ConfigText::default();
@@ -325,7 +325,7 @@ impl ConfigFileReader {
             return Err(StartError::AtLine {
                 text: format!("Unused Module Configuration: {setting}"),
                 place,
-                advice: advice::OF_MODULES.into(),
+                advice: advice::FOR_MODULES.into(),
             });
         }
         let config = Config::new(&self.values, self.origin);
@@ -334,12 +334,12 @@ impl ConfigFileReader {
             let path = Path::new(std::ffi::OsStr::from_bytes(&logfile));
             if let Err(error) = open_log_file(path) {
                 let reason = format!("Can't open the log file: {}", error_text(&error));
-                return whole(reason, advice::of_log_file(path));
+                return whole(reason, advice::for_log_file(path));
             }
         }
         if config.boolean(id::CLUSTER_ENABLED) && config.primary().is_some() {
             let reason = "replicaof directive not allowed in cluster mode";
-            return whole(reason.into(), advice::OF_REPLICA_IN_CLUSTER.into());
+            return whole(reason.into(), advice::FOR_REPLICA_IN_CLUSTER.into());
         }
         Ok(config)
     }

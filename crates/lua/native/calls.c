@@ -158,13 +158,14 @@ static int run_eval (lua_State *L);
 static int run_function (lua_State *L);
 
 /* Returns 1 if the running function was called by the script itself as the last thing that it does, as in
- * `return redis.call(...)`. What the function returns is the result of the script then, and no code sees it. */
+ * `return redis.call(...)`. What the function returns is the result of the script then, and no code sees it. A
+ * finalizer, which may run while the words of the script are created, is called for no result. */
 static int is_last_call (lua_State *L) {
   const CallInfo *script, *starter;
   if (L->ci - L->base_ci < 2 || L->ci->nresults != LUA_MULTRET) return 0;
   script = L->ci - 1;
   starter = L->ci - 2;
-  return isLua(script) && GET_OPCODE(script->savedpc[-1]) == OP_TAILCALL
+  return isLua(script) && script->nresults == 1 && GET_OPCODE(script->savedpc[-1]) == OP_TAILCALL
     && ttisfunction(starter->func) && !f_isLua(starter)
     && (ci_func(starter)->c.f == run_eval || ci_func(starter)->c.f == run_function);
 }

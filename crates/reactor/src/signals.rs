@@ -111,7 +111,7 @@ extern "C" fn on_shutdown_signal(signal: c_int, _: *mut libc::siginfo_t, _: *mut
     if is_already_shutting_down && signal == libc::SIGINT {
         EmergencyLog::open().write(b"You insist... exiting now.\n");
         if let Some(file) = UNFINISHED_FILE.get() {
-            // Mostly there is none.
+            // Usually no dump is being written, and there is no such file.
             let _ = rustix::fs::unlink(file.as_c_str());
         }
         // SAFETY: rule 2; `_exit` is async-signal-safe and does not return.

@@ -1,7 +1,7 @@
-//! Takes the code that only the start executed out of the resident memory.
+//! Removes the code that only the start executed from resident memory.
 //!
-//! The kernel maps code from its page cache, in blocks of 64 KiB, as it is executed. The start executes a bit of
-//! everything: it parses a configuration, reads files and creates threads. Afterwards more than half of the program is
+//! The kernel maps code from its page cache, in blocks of 64 KiB, as it is executed. The start executes parts of all
+//! subsystems: it parses a configuration, reads files and creates threads. Afterwards more than half of the program is
 //! resident. Most of it is not executed again as long as the server has nothing to do.
 
 use std::fs::{self, File};

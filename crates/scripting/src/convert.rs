@@ -24,8 +24,8 @@ use super::run_checks::WorkMeter;
 /// The maximum nesting of a reply. In Valkey the size of Lua's stack sets the limit.
 const DEPTH_MAX: usize = 1000;
 
-/// The most bytes of an integer's reply for which [`is_reply_of_its_value`] returns `true`: a floating-point number
-/// represents all integers of up to 15 digits.
+/// The maximum length of an integer reply, in bytes, for which [`is_reply_of_its_value`] returns `true`: a
+/// floating-point number represents all integers of up to 15 digits.
 const MAX_EXACT_INTEGER_BYTES: usize = b":-99999999999999\r\n".len();
 
 /// Returns `true` if a script that returns the value of this reply has the same reply, in both protocols. The reply is

@@ -67,6 +67,12 @@ impl Chunk {
         })
     }
 
+    /// Returns the memory that the allocator takes for the bytes. It has four sizes per doubling.
+    fn memory_bytes(&self) -> usize {
+        let bytes = self.bytes.len();
+        bytes.next_multiple_of(bytes.next_power_of_two() / 8)
+    }
+
     /// Writes bytes that are not published to the reader yet.
     ///
     /// # Safety
@@ -123,6 +129,10 @@ fn zeroed(size: usize) -> Box<[UnsafeCell<u8>]> {
 struct RingCounters {
     /// The number of bytes that the reader has consumed, headers included.
     taken: AtomicUsize,
+    /// The memory of the chunks that the reader has freed, in bytes.
+    freed: AtomicUsize,
+    /// The memory of all chunks that the writer has allocated, in bytes.
+    allocated: AtomicUsize,
     /// The number of bytes that the writer has appended.
     written: CacheAligned,
 }
@@ -143,14 +153,16 @@ impl RingGauge {
         self.0.written.0.load(Relaxed).wrapping_sub(taken)
     }
 
-    /// Returns the maximum memory of these bytes: the first of them may lie in a chunk of which the reader has consumed
-    /// the rest.
+    /// Returns the memory of the chunks if there are such bytes, otherwise 0. A chunk takes up to a quarter more than
+    /// its record: the allocator has few sizes.
     #[must_use]
     pub fn held(&self) -> usize {
-        match self.unread() {
-            0 => 0,
-            bytes => bytes + CHUNK_BYTES,
+        if self.unread() == 0 {
+            return 0;
         }
+        // Loaded in this order, the difference is never negative.
+        let freed = self.0.freed.load(Acquire);
+        self.0.allocated.load(Relaxed).wrapping_sub(freed)
     }
 }
 
@@ -159,6 +171,8 @@ pub struct RingWriter {
     tail: Arc<Chunk>,
     filled: usize,
     written: usize,
+    /// The memory of all chunks that were allocated.
+    allocated: usize,
     counts: Arc<RingCounters>,
 }
 
@@ -170,6 +184,8 @@ pub struct RingReader {
     /// The number of the head's bytes that are known to hold records.
     filled: usize,
     taken: usize,
+    /// The memory of the chunks that were freed.
+    freed: usize,
     counts: Arc<RingCounters>,
 }
 
@@ -177,14 +193,18 @@ pub struct RingReader {
 #[must_use]
 pub fn ring() -> (RingWriter, RingReader) {
     let chunk = Chunk::new(CHUNK_BYTES);
+    let allocated = chunk.memory_bytes();
     let counts = Arc::new(RingCounters {
         taken: AtomicUsize::new(0),
+        freed: AtomicUsize::new(0),
+        allocated: AtomicUsize::new(allocated),
         written: CacheAligned(AtomicUsize::new(0)),
     });
     let writer = RingWriter {
         tail: chunk.clone(),
         filled: 0,
         written: 0,
+        allocated,
         counts: counts.clone(),
     };
     let reader = RingReader {
@@ -192,6 +212,7 @@ pub fn ring() -> (RingWriter, RingReader) {
         read: 0,
         filled: 0,
         taken: 0,
+        freed: 0,
         counts,
     };
     (writer, reader)
@@ -230,6 +251,8 @@ impl RingWriter {
 
     fn extend(&mut self, size: usize) {
         let chunk = Chunk::new(size.max(CHUNK_BYTES));
+        self.allocated = self.allocated.wrapping_add(chunk.memory_bytes());
+        self.counts.allocated.store(self.allocated, Relaxed);
         *lock(&self.tail.next) = Some(chunk.clone());
         self.tail.sealed.store(true, Release);
         self.tail = chunk;
@@ -293,7 +316,9 @@ impl RingReader {
             let Some(next) = next else {
                 unreachable!("a sealed chunk has a next one");
             };
+            self.freed = self.freed.wrapping_add(self.head.memory_bytes());
             self.head = next;
+            self.counts.freed.store(self.freed, Release);
             self.read = 0;
         }
     }

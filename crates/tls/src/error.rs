@@ -18,7 +18,7 @@ pub enum TlsError {
 /// The reason for which the certificate of a peer is refused if it has version 1. rustls shows its `Debug` form in
 /// errors.
 #[derive(thiserror::Error)]
-#[error("it has X.509 version 1, but has to have version 3: issue it with an extension (-extfile of openssl x509)")]
+#[error("it has X.509 version 1, but version 3 is required: issue it with an extension (-extfile of openssl x509)")]
 pub struct VersionOneOfPeer;
 
 impl fmt::Debug for VersionOneOfPeer {
@@ -41,7 +41,7 @@ pub enum PemError {
     NoCertificate,
     /// Its certificate has no extensions, as in X.509 version 1, which rustls does not support. Contains the commands
     /// that issue it again.
-    #[error("its certificate has X.509 version 1, but has to have version 3. This issues it again: {0}")]
+    #[error("its certificate has X.509 version 1, but version 3 is required. This issues it again: {0}")]
     VersionOne(String),
     /// It has no section with a private key.
     #[error("it contains no private key")]

@@ -1,7 +1,7 @@
 //! Clients that use a server as a cache: they read keys, and write those that are missing.
 //!
 //! The popularity of keys follows Zipf's law. All servers get the same rate of requests, because the age of a key and
-//! the decay of its counter are measured in time: a server that was asked faster would see younger keys.
+//! the decay of its counter are measured in time: a server with a higher rate would see younger keys.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorContext, Result};
 use crate::interruption::Interruption;
 use crate::process;
 
-/// The longest sleep without a look at the phase.
+/// The longest sleep without a check of the phase.
 const SLEEP_SLICE: Duration = Duration::from_millis(20);
 
 /// The part of a run in which the clients are.
@@ -258,7 +258,7 @@ impl<'a> CacheClient<'a> {
     }
 }
 
-/// Sleeps until `at`, or until the clients shall end.
+/// Sleeps until `at`, or until the clients must stop.
 fn wait_until(at: Instant, phase: &SharedPhase) {
     loop {
         let rest = at.saturating_duration_since(Instant::now());

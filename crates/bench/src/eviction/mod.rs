@@ -10,7 +10,7 @@
 //! equal memory   Weft has the maxmemory of Valkey: the hit rates also compare the memory per key
 //! ```
 //!
-//! The hit rate that is possible at best is that of a cache that always holds the most popular keys.
+//! The best possible hit rate is that of a cache that always holds the most popular keys.
 //!
 //! Then new keys are written at a fixed rate, each of which must evict one, and the latencies are measured from the
 //! time at which each write was due.
@@ -103,10 +103,10 @@ const MOST_TRIALS: usize = 10;
 /// The right number of keys fits if it differs by at most one part in this number.
 const FIT_TOLERANCE: u64 = 200;
 
-/// The time between two looks at a server.
+/// The time between two samples of a server's statistics.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The number of looks whose mean is the number of keys that fit.
+/// The number of samples whose mean is the number of keys that fit.
 const LOOKS: u64 = 5;
 
 /// The time limit until a server begins to evict.

@@ -33,7 +33,7 @@ pub struct ReportOptions {
     pub parts: Vec<&'static Comparison>,
     /// The file for the page.
     pub page: PathBuf,
-    /// The file for a plot of the CPU time per request, if there shall be one.
+    /// The file for a plot of the CPU time per request, if one is requested.
     pub figure: Option<PathBuf>,
 }
 

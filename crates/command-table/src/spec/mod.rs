@@ -149,9 +149,9 @@ pub struct CommandSpec {
     pub replaced_by: &'static str,
     /// `true` if the command is meant for communication between servers, not for users.
     pub is_internal: bool,
-    /// `true` if Valkey does not have the command. Lists of all commands leave it out, as CONFIG GET leaves out own
-    /// parameters; its own name shows it.
-    pub is_own: bool,
+    /// `true` if Valkey does not have the command. Lists of all commands leave it out, as CONFIG GET leaves out Weft's
+    /// parameters; requests that name it show it.
+    pub is_weft_only: bool,
     /// The arguments, as COMMAND DOCS prints them.
     pub args: &'static [ArgSpec],
 }
@@ -181,7 +181,7 @@ pub const fn command(name: &'static str, arity: i32, group: Group, since: &'stat
         deprecated_since: "",
         replaced_by: "",
         is_internal: false,
-        is_own: false,
+        is_weft_only: false,
         args: &[],
     }
 }
@@ -276,8 +276,8 @@ impl CommandSpec {
     }
 
     /// Marks the command as one that Valkey does not have.
-    pub const fn own(mut self) -> CommandSpec {
-        self.is_own = true;
+    pub const fn weft_only(mut self) -> CommandSpec {
+        self.is_weft_only = true;
         self
     }
 

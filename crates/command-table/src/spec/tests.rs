@@ -22,7 +22,7 @@ fn is_sorted_without_repetition(specs: &[CommandSpec]) -> bool {
 #[test]
 fn rows_are_sorted_and_no_name_occurs_twice() {
     let mut names = HashSet::new();
-    let own = |spec: &CommandSpec| usize::from(spec.is_own);
+    let own = |spec: &CommandSpec| usize::from(spec.is_weft_only);
     let own_names: usize = TABLES.iter().copied().flatten().map(own).sum();
     let own_rows: usize = rows().into_iter().map(|(_, spec)| own(spec)).sum();
     for table in TABLES {
@@ -38,7 +38,7 @@ fn rows_are_sorted_and_no_name_occurs_twice() {
     }
     assert_eq!(names.len() - own_names, 257, "as many as Valkey 9.1 has");
     assert_eq!(rows().len() - own_rows, 399, "and with subcommands");
-    assert_eq!((own_names, own_rows), (1, 4), "the own commands");
+    assert_eq!((own_names, own_rows), (1, 4), "Weft's own commands");
 }
 
 #[test]

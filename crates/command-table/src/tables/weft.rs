@@ -1,19 +1,19 @@
 //! Metadata of Weft's own commands, which Valkey does not have.
 
-use crate::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
+use crate::spec::flag::{ADMIN, ALL_DBS, LOADING, NOSCRIPT, STALE};
 use crate::spec::{CommandSpec, Group, block, command, integer, one_of, token};
 
-/// The own commands, by name.
+/// Weft's own commands, by name.
 pub const TABLE: &[CommandSpec] = &[command("weft", -2, Group::Server, "9.1.0")
     .complexity("Depends on the subcommand")
     .summary("Groups the commands of Weft that Valkey does not have.")
     .subcommands(WEFT_SUBCOMMANDS)
-    .own()];
+    .weft_only()];
 
 /// The subcommands of WEFT.
 const WEFT_SUBCOMMANDS: &[CommandSpec] = &[
     command("bigkeys", -3, Group::Server, "9.1.0")
-        .flags(&[ADMIN, NOSCRIPT, STALE])
+        .flags(&[ADMIN, NOSCRIPT, STALE, ALL_DBS])
         .tips(&[
             "nondeterministic_output",
             "request_policy:all_nodes",
@@ -37,14 +37,14 @@ const WEFT_SUBCOMMANDS: &[CommandSpec] = &[
                 token("reset", "RESET"),
             ],
         )])
-        .own(),
+        .weft_only(),
     command("help", 2, Group::Server, "9.1.0")
         .flags(&[LOADING, STALE])
         .complexity("O(1)")
         .summary("Describes the subcommands.")
-        .own(),
+        .weft_only(),
     command("hotkeys", -3, Group::Server, "9.1.0")
-        .flags(&[ADMIN, NOSCRIPT, LOADING, STALE])
+        .flags(&[ADMIN, NOSCRIPT, LOADING, STALE, ALL_DBS])
         .tips(&[
             "nondeterministic_output",
             "request_policy:all_nodes",
@@ -68,5 +68,5 @@ const WEFT_SUBCOMMANDS: &[CommandSpec] = &[
                 token("reset", "RESET"),
             ],
         )])
-        .own(),
+        .weft_only(),
 ];

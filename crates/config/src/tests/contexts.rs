@@ -77,16 +77,16 @@ fn errors_say_what_would_be_valid() {
         ("include", "include takes one path or pattern of files."),
         (
             "maxmemroy 1gb",
-            "There is no parameter 'maxmemroy'. Is 'maxmemory' meant?",
+            "There is no parameter 'maxmemroy'. Did you mean 'maxmemory'?",
         ),
         ("port=77", "A blank separates the name port from its value."),
         (
             "no-such-parameter 1",
             "There is no parameter 'no-such-parameter'; weft-server --print-default-config prints all of them.",
         ),
-        ("requirepass \"a", crate::advice::OF_QUOTES),
-        ("loadmodule /m.so", crate::advice::OF_MODULES),
-        ("foo.bar 1", crate::advice::OF_MODULES),
+        ("requirepass \"a", crate::advice::FOR_QUOTES),
+        ("loadmodule /m.so", crate::advice::FOR_MODULES),
+        ("foo.bar 1", crate::advice::FOR_MODULES),
     ];
     for (line, expected) in cases {
         let context = failure(&format!("# x\n{line}")).context();
@@ -97,7 +97,7 @@ fn errors_say_what_would_be_valid() {
         );
     }
     let whole = failure("cluster-enabled yes\nreplicaof a 1").context();
-    assert_eq!(whole, crate::advice::OF_REPLICA_IN_CLUSTER);
+    assert_eq!(whole, crate::advice::FOR_REPLICA_IN_CLUSTER);
     let log = failure("logfile /nonexistent/place/log").context();
     assert!(log.starts_with("logfile is '/nonexistent/place/log': "), "{log}");
 }
@@ -107,7 +107,7 @@ fn every_parameter_has_advice_that_fits_its_default() {
     for id in ParameterId::all() {
         let parameter = id.parameter();
         let named = crate::find(parameter.name.as_bytes()).expect("it is in the table");
-        let advice = crate::advice::of_parameter(named);
+        let advice = crate::advice::for_parameter(named);
         assert!(
             advice.starts_with(&format!("{} takes ", parameter.name)) && advice.ends_with('.'),
             "{advice}"

@@ -212,6 +212,32 @@ fn a_function_of_a_library_may_leave_the_reply_to_its_last_call() {
     );
 }
 
+/// Otherwise the script would have two replies.
+#[test]
+fn what_a_finalizer_calls_before_a_script_begins_is_not_its_result() {
+    let (lua, start) = new_state();
+    let prepare = |source: &str| {
+        let function = lua.load(source).into_function().expect("it compiles");
+        start.prepare(function).expect("memory")
+    };
+    let leaving = prepare("getmetatable(newproxy(true)).__gc = function() return call('x') end");
+    let returning = prepare("return 1");
+    let mut host = FakeHost::replying(b"$1\r\nv\r\n");
+    host.writes_results = true;
+    with_host(&mut host, || start.run(&leaving)).expect("there is memory");
+    assert_eq!((host.calls.len(), host.results.len()), (0, 1));
+    host.results.clear();
+    // Lua looks for garbage while it creates so many words.
+    let word = |number: u32| -> &'static [u8] { format!("{number:0100}").into_bytes().leak() };
+    host.arguments = (0..50_000).map(word).collect();
+    let end = with_host(&mut host, || start.run(&returning)).expect("there is memory");
+    assert!(matches!(end, ScriptEnd::Replied));
+    assert_eq!(
+        (host.calls, host.results),
+        (vec!["x".to_owned()], vec!["Number(1.0)".to_owned()])
+    );
+}
+
 #[test]
 fn a_failed_last_call_is_thrown() {
     let mut host = FakeHost::replying(b"");

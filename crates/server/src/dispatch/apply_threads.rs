@@ -503,6 +503,7 @@ fn run_thread(pool: &Pool, mut seat: Seat, mut runner: PartRunner) {
             metrics.add(thread.thread_index, Counter::ApplyThreadCommands, commands);
             commands
         }));
+        pool.server.stats.activities.end(thread.thread_index);
         let mut round = pool.round.lock();
         let has_panicked = ended.is_err();
         match ended {

@@ -1,6 +1,7 @@
 //! Samples the keys of commands that have ended, while hot keys are sampled (`observability/hot_keys.rs`).
 //!
 //! A command that waits for its keys counts when it begins to wait. A script does not count itself, its commands do.
+//! Keys of slots that are being imported do not count: no list of keys shows them.
 
 use weft_base::DbIndex;
 
@@ -14,6 +15,9 @@ use crate::observability::metrics::Counter;
 use super::request::CommandCall;
 use super::thread::ThreadState;
 use weft_command_table::spec::CommandFlags;
+
+#[cfg(test)]
+mod tests;
 
 /// Samples the keys of a command of a transaction that has begun at `ticks_before` and has ended.
 #[cold]
@@ -56,6 +60,9 @@ pub fn sample_keys(thread: &mut ThreadState, call: CommandCall<'_>, keys: &[Plan
         let Some(key) = keys.get(index).filter(|key| (key.argument as usize) < args.len()) else {
             return;
         };
+        if server.keyspace.slots.header(key.slot.index()).is_importing() {
+            return;
+        }
         let sample = KeySample {
             db,
             hash: key.hash,

@@ -174,6 +174,7 @@ impl ImportExecutor {
                 refusal = self.run_next_step(seat, connection, next_step);
                 connection.state = ConnectionState::Ready;
             }
+            server.stats.activities.end(self.thread.thread_index);
             if let Some(failure) = self.finish_batch(connection).or(refusal) {
                 return ImportStep::Failed(failure);
             }

@@ -219,6 +219,7 @@ impl Replay<'_, '_, '_> {
     /// Waits until all commands have run, and ends the threads.
     fn finish(mut self) {
         self.run_remaining_batches();
+        self.server.stats.activities.end(self.client.thread.thread_index);
         self.threads.finish();
     }
 }

@@ -262,5 +262,6 @@ fn run_thread(server: &Arc<Server>, seat: &Seat, shared: &SharedSlots<'_>, batch
     while let Ok(mut batch) = batches.recv() {
         memory::use_own_arena();
         batch.commands.run(&mut client, shared);
+        server.stats.activities.end(client.thread.thread_index);
     }
 }

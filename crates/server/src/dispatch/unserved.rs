@@ -19,8 +19,8 @@ use super::thread::ThreadState;
 /// The maximum number of keys of one list that a worker attempts to serve in a turn.
 const MAX_KEYS_PER_ATTEMPT: usize = 64;
 
-/// The keys that are still to be served after an attempt.
-pub struct LeftKeys {
+/// The keys that an attempt to serve their clients has left, and why.
+pub struct RemainingKeys {
     /// The keys.
     pub unserved: UnservedKeys,
     /// `true` if a pause is all that holds their clients back. The client whose command made the keys ready gets its
@@ -35,7 +35,7 @@ pub fn retry_unserved(
     seat: &mut Seat,
     refused_slots: &mut HashSet<SlotIndex>,
     unserved: UnservedKeys,
-) -> Option<LeftKeys> {
+) -> Option<RemainingKeys> {
     let left = attempt_unserved(thread, &seat.enter(), refused_slots, unserved);
     // Nothing else in this turn may wake the log thread, and the served client's reply may wait for it.
     thread.effects.log_writer.wake();
@@ -49,11 +49,11 @@ fn attempt_unserved(
     pass: &GatePassage<'_>,
     refused_slots: &mut HashSet<SlotIndex>,
     mut unserved: UnservedKeys,
-) -> Option<LeftKeys> {
+) -> Option<RemainingKeys> {
     let paused = PausedOperations::current(&thread.server);
     if paused.reads {
         unserved.failures += 1;
-        return Some(LeftKeys {
+        return Some(RemainingKeys {
             unserved,
             is_paused: true,
         });
@@ -91,7 +91,7 @@ fn attempt_unserved(
     let held_slots = &thread.server.clients.pause.held_slots;
     let is_held = |key: &UnservedKey| key.awaits_writes && (paused.writes || held_slots.contains(key.key.slot));
     let is_paused = unserved.keys.iter().all(is_held);
-    (!unserved.keys.is_empty()).then_some(LeftKeys { unserved, is_paused })
+    (!unserved.keys.is_empty()).then_some(RemainingKeys { unserved, is_paused })
 }
 
 /// Serves the clients that wait for one key, as a unit, except for the operations that a pause holds back. Returns the

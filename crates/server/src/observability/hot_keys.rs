@@ -243,6 +243,17 @@ pub struct HotKeyReport {
     pub keys: Vec<HotKey>,
 }
 
+impl HotKeyReport {
+    /// Returns the share that the first `count` keys certainly have in the uses of all keys, from 0 to 1. If all keys
+    /// are used evenly, the sketches overestimate the uses of each key that they count by far more than it has.
+    pub fn certain_share(&self, count: usize) -> f64 {
+        let keys = self.keys.iter().take(count);
+        let certain: u64 = keys.map(|key| key.uses.saturating_sub(key.error)).sum();
+        let all = self.samples.saturating_mul(u64::from(self.ratio));
+        (certain as f64 / all.max(1) as f64).min(1.0)
+    }
+}
+
 /// The times of a session, in milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default)]
 struct SessionTimes {

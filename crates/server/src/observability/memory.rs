@@ -305,7 +305,11 @@ pub fn purge_arrays() -> Result<(), AllocatorError> {
     weft_table::arrays::arena().map_or(Ok(()), purge_arena)
 }
 
+/// Held while a decay time is changed. A second thread would find the changed one, and leave it behind.
+static PURGING: Mutex<()> = Mutex::new(());
+
 fn purge_arena(arena: u32) -> Result<(), AllocatorError> {
+    let _purging = PURGING.lock();
     for kind in ["dirty", "muzzy"] {
         let name = format!("arena.{arena}.{kind}_decay_ms\0");
         let name = name.as_bytes().name();
@@ -408,6 +412,19 @@ mod tests {
             POOL.take(3, || Err::<u32, ()>(())).is_err(),
             "none is free, and no other can be created"
         );
+    }
+
+    #[test]
+    fn purges_at_the_same_time_leave_the_decay_times() {
+        let purge = || (0..100).for_each(|_| purge_common_arenas().expect("pages can be given back"));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(purge);
+            }
+        });
+        let _purging = PURGING.lock();
+        let decay_ms: isize = b"arena.0.dirty_decay_ms\0"[..].name().read().expect("it is used");
+        assert_eq!(decay_ms, -1);
     }
 
     /// Memory freed by a thread with its own arena stays there, and is returned on request.

@@ -12,9 +12,9 @@
 //! | message | the end of a sleeping worker's last turn, while it has unread messages |
 //!
 //! 1. Only the cause is reported. While the gate is closed, a worker outside it waits for it, which does not count as
-//!    time of its turn. A closer waits while another thread is inside.
+//!    time of its turn. A closer waits while another thread is inside, which does not count as time of exclusive mode.
 //! 2. A stall is reported when it reaches the threshold, again whenever it has lasted twice as long, and when it ends.
-//! 3. If the watchdog itself was late, the process or the machine stood still. Nothing counts that was before.
+//! 3. If the watchdog itself was late, the process or the machine stood still. The time before that does not count.
 
 use std::collections::BTreeMap;
 
@@ -169,8 +169,6 @@ type StallId = (StallKind, usize, u64);
 struct PresentStall {
     id: StallId,
     age_ns: u64,
-    /// `true` if another thread is the cause.
-    is_consequence: bool,
 }
 
 /// What was reported about a stall.
@@ -251,11 +249,16 @@ impl StallDetector {
         match seen.closing {
             None => self.closing = None,
             Some(closing) => {
+                if is_another_inside(seen, closing.seat) {
+                    self.closing = Some(Unchanged {
+                        number: closing.closing,
+                        since_ns: now_ns,
+                    });
+                }
                 let age_ns = Unchanged::age_ns(&mut self.closing, closing.closing, now_ns, earliest_ns);
                 present.push(PresentStall {
                     id: (StallKind::Exclusive, closing.seat, closing.closing),
                     age_ns,
-                    is_consequence: is_another_inside(seen, closing.seat),
                 });
             }
         }
@@ -270,7 +273,6 @@ impl StallDetector {
                 present.push(PresentStall {
                     id: (StallKind::Lease, seat, observed.passages),
                     age_ns,
-                    is_consequence: false,
                 });
             }
         }
@@ -299,7 +301,6 @@ impl StallDetector {
                 present.push(PresentStall {
                     id: (StallKind::Turn, index, turn),
                     age_ns: now_ns.saturating_sub(turn.max(earliest_ns).max(waited_until_ns)),
-                    is_consequence: false,
                 });
             } else if worker.unread_messages == 0 {
                 *sleep = None;
@@ -307,7 +308,6 @@ impl StallDetector {
                 present.push(PresentStall {
                     id: (StallKind::Message, index, worker.finished_turns_ns),
                     age_ns: Unchanged::age_ns(sleep, worker.finished_turns_ns, now_ns, earliest_ns),
-                    is_consequence: false,
                 });
             }
         }
@@ -318,10 +318,8 @@ impl StallDetector {
         for stall in present.iter().filter(|stall| stall.age_ns >= threshold_ns) {
             let known = self.reported.get(&stall.id);
             let phase = match known {
-                // It is not new, so it goes on even if another thread keeps its thread waiting by now.
                 Some(reported) if stall.age_ns >= reported.next_ns => Some(StallPhase::Continues),
                 Some(_) => None,
-                None if stall.is_consequence => continue,
                 None => Some(StallPhase::Begun),
             };
             let mut next_ns = known.map_or(threshold_ns, |reported| reported.next_ns);

@@ -23,14 +23,14 @@
 //!    number changes with the load, and no key is evicted for them.
 //! 5. Messages take memory until they are sent, which other workers do in their next turn. For some milliseconds no key
 //!    is evicted for them: a key that many clients have cached would evict the next ones, until none is left.
-//! 6. A thread without a cell that frees all data of a database subtracts that from the base. Otherwise the next writes
-//!    would evict keys for memory that is free.
+//! 6. A thread without a cell that frees all data of a database subtracts that from the base. Until then the data
+//!    counts in `leaving`. Otherwise writes would evict keys for memory that is free, or is being freed.
 //! 7. The allocator's count and the cells must be of the same moment. So while there is a limit, a worker calibrates at
 //!    the end of a turn, when its own cell is exact. It does not calibrate while the freeing thread is active, unless
 //!    that takes long.
 
 use weft_base::ThreadIndex;
-use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use weft_os::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use weft_os::time::Instant;
 use weft_sync::StripedCounters;
 
@@ -51,8 +51,8 @@ pub struct UsedMemory {
     message_bytes: StripedCounters,
     base: AtomicI64,
     queued_for_freeing: AtomicI64,
-    /// Set while the freeing thread is active, or another thread frees all data of a database.
-    is_freeing: AtomicBool,
+    /// The number of threads that free much memory: the freeing thread, or others that free all data of a database.
+    freeing_threads: AtomicUsize,
     /// The number of calibrations skipped in a row for that reason.
     skipped_calibrations: AtomicU64,
     peak: AtomicU64,
@@ -80,7 +80,7 @@ impl UsedMemory {
             message_bytes: StripedCounters::new(workers.max(1), 1),
             base: AtomicI64::new(0),
             queued_for_freeing: AtomicI64::new(0),
-            is_freeing: AtomicBool::new(false),
+            freeing_threads: AtomicUsize::new(0),
             skipped_calibrations: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             started: Instant::now(),
@@ -164,7 +164,7 @@ impl UsedMemory {
 
     /// Calibrates unless a thread is freeing much memory, since the count would include only a part of its work.
     pub fn calibrate_unless_freeing(&self) {
-        let is_calm = !self.is_freeing.load(Ordering::Relaxed);
+        let is_calm = self.freeing_threads.load(Ordering::Relaxed) == 0;
         if is_calm || self.skipped_calibrations.fetch_add(1, Ordering::Relaxed) >= SKIPPED_CALIBRATIONS_MAX {
             self.skipped_calibrations.store(0, Ordering::Relaxed);
             let _ = self.calibrate();
@@ -176,33 +176,40 @@ impl UsedMemory {
         self.peak.fetch_max(used, Ordering::Relaxed).max(used)
     }
 
-    /// Records that bytes are handed to the freeing thread.
+    /// Records that bytes are handed to the freeing thread, or to another one that calls
+    /// [`UsedMemory::free_without_cell`].
     pub fn queue_for_freeing(&self, bytes: usize) {
         self.queued_for_freeing.fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
     /// Records that a thread begins to free what takes no calibration meanwhile.
     pub fn note_freeing_started(&self) {
-        self.is_freeing.store(true, Ordering::Relaxed);
+        self.freeing_threads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records that the freeing thread has freed a value that was counted with `bytes` bytes.
+    /// Records that the freeing thread has freed the value that it began to free. `bytes` bytes were counted for it.
     pub fn note_freed(&self, bytes: usize, cell: &mut ThreadBalance) {
         self.store_balance(cell);
-        self.queued_for_freeing.fetch_sub(bytes as i64, Ordering::Relaxed);
-        self.is_freeing.store(false, Ordering::Relaxed);
+        self.end_freeing(bytes);
     }
 
     /// Calls `free`, which frees memory on a thread without a cell, and counts what it has freed as free at once.
+    /// `bytes` bytes of it were handed over ([`UsedMemory::queue_for_freeing`]) and count as free before.
     ///
     /// A calibration meanwhile would find a part of it freed already, so none takes place, unless `free` takes long.
-    pub fn free_without_cell(&self, free: impl FnOnce()) {
+    pub fn free_without_cell(&self, bytes: usize, free: impl FnOnce()) {
         let before = memory::thread_balance();
         self.note_freeing_started();
         free();
         self.base
             .fetch_add(memory::thread_balance() - before, Ordering::Relaxed);
-        self.is_freeing.store(false, Ordering::Relaxed);
+        self.end_freeing(bytes);
+    }
+
+    fn end_freeing(&self, bytes: usize) {
+        self.queued_for_freeing.fetch_sub(bytes as i64, Ordering::Relaxed);
+        let threads = self.freeing_threads.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(threads > 0, "a thread ends what it has begun");
     }
 
     // ---- for how long it was too much ------------------------------------------------------------------------------

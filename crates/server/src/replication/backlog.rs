@@ -40,24 +40,26 @@ pub struct ReplicationBacklog {
 pub struct BacklogMemory {
     /// The present memory, in bytes.
     present: AtomicU64,
-    /// The highest memory, in bytes, from which a part was freed since [`BacklogMemory::settle`].
-    highest: AtomicU64,
+    /// What readers no longer needed and was freed since [`BacklogMemory::settle`], in bytes.
+    freed: AtomicU64,
 }
 
 impl BacklogMemory {
     /// Returns the present memory, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.present.load(Ordering::Relaxed)
+        self.present.load(Ordering::Acquire)
     }
 
-    /// Returns the highest memory since [`BacklogMemory::settle`], in bytes.
-    pub fn highest_bytes(&self) -> u64 {
-        self.highest.load(Ordering::Relaxed).max(self.bytes())
+    /// Returns the memory that may count as used: the present one, and what was freed since [`BacklogMemory::settle`].
+    pub fn unsettled_bytes(&self) -> u64 {
+        // In this order: what leaves the first number is in the second one before.
+        let present = self.bytes();
+        present + self.freed.load(Ordering::Relaxed)
     }
 
-    /// Forgets the highest memory: what was freed since does not count as used any more.
+    /// Forgets what was freed: it does not count as used any more.
     pub fn settle(&self) {
-        self.highest.store(self.bytes(), Ordering::Relaxed);
+        self.freed.store(0, Ordering::Relaxed);
     }
 }
 
@@ -116,7 +118,7 @@ impl ReplicationBacklog {
 
     /// Drops the backlog.
     pub fn close(&mut self) {
-        self.note_highest_memory();
+        self.memory.freed.fetch_add(self.memory_bytes(), Ordering::Relaxed);
         self.backlog = None;
         self.publish_memory();
         self.reader_offsets.clear();
@@ -142,13 +144,8 @@ impl ReplicationBacklog {
         self.memory.clone()
     }
 
-    /// Records the memory from which something is freed.
-    fn note_highest_memory(&self) {
-        self.memory.highest.fetch_max(self.memory_bytes(), Ordering::Relaxed);
-    }
-
     fn publish_memory(&self) {
-        self.memory.present.store(self.memory_bytes(), Ordering::Relaxed);
+        self.memory.present.store(self.memory_bytes(), Ordering::Release);
     }
 
     /// Returns `true` if a reader at `offset` can continue from the backlog.
@@ -175,7 +172,9 @@ impl ReplicationBacklog {
         }
         backlog.assert_range_is_kept();
         let end = backlog.end;
-        self.trim();
+        // As much was allocated before, by the same thread, which counts both at once.
+        self.drop_blocks();
+        self.publish_memory();
         Some(end)
     }
 
@@ -186,7 +185,14 @@ impl ReplicationBacklog {
     }
 
     fn trim(&mut self) {
-        self.note_highest_memory();
+        let freed = self.drop_blocks();
+        self.memory.freed.fetch_add(freed, Ordering::Relaxed);
+        self.publish_memory();
+    }
+
+    /// Drops the blocks that are not needed any more. Returns their memory, in bytes.
+    fn drop_blocks(&mut self) -> u64 {
+        let before = self.memory_bytes();
         let needed = self.reader_offsets.values().copied().min();
         if let Some(backlog) = &mut self.backlog {
             backlog.trim(self.kept_bytes, needed);
@@ -195,7 +201,7 @@ impl ReplicationBacklog {
                 "no reader is ahead of the backlog"
             );
         }
-        self.publish_memory();
+        before - self.memory_bytes()
     }
 
     /// Appends the bytes after `offset` to `into`. Stops at the end of the block in which `into` reaches `most` bytes.

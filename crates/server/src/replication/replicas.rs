@@ -185,7 +185,7 @@ impl Replicas {
     /// kept in any case. What was freed is included until the used memory is without it: otherwise keys would be
     /// evicted for it.
     pub fn excess_stream_bytes(&self, backlog_size: u64) -> u64 {
-        let backlog = self.backlog_memory.highest_bytes();
+        let backlog = self.backlog_memory.unsettled_bytes();
         backlog.saturating_sub(backlog_size) + self.in_flight_bytes.load(Ordering::Relaxed)
     }
 

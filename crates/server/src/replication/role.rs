@@ -43,7 +43,8 @@ fn follow(server: &Arc<Server>, primary: Endpoint, is_new_history: bool) {
     apply_role_change(server);
 }
 
-/// Logs that the link to the present primary ends, if it is up. With `is_cached`, the data may be resumed from.
+/// Logs that the link to the present primary ends, if it is up. With `is_cached`, a partial synchronization may
+/// continue from the present data.
 fn log_end_of_link(server: &Server, is_cached: bool) {
     if server.replication.state().phase != LinkState::Connected {
         return;

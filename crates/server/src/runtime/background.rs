@@ -21,7 +21,7 @@ pub const EXCHANGE_THREAD_COUNT: usize = 2;
 const NICE: i32 = 10;
 
 /// The longest time for which an idle thread waits until all threads of its queue have dropped interpreters.
-const MEETING_TIMEOUT: Duration = Duration::from_millis(2);
+const BARRIER_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// Creates the queue of jobs.
 pub fn create_queue() -> (Sender<BackgroundJob>, Receiver<BackgroundJob>) {
@@ -66,41 +66,41 @@ pub fn start(
 
 /// Makes the threads that run Lua code drop their interpreters from before a flush, which they do after each job. An
 /// idle thread takes one of the jobs that this function adds, and waits until the others have taken theirs: otherwise
-/// one thread could take them all. A busy thread is not waited for.
+/// one thread could take them all. The function does not wait for busy threads.
 pub fn drop_flushed_interpreters(server: &Server) {
     let queues = [
         (&server.background.long_commands, THREAD_COUNT),
         (&server.background.scripts, SCRIPT_THREADS),
     ];
     for (queue, threads) in queues {
-        let meeting = Arc::new(Meeting::default());
+        let barrier = Arc::new(TimedBarrier::default());
         for _ in 0..threads {
-            let meeting = meeting.clone();
-            let job: BackgroundJob = Box::new(move |_, _| meeting.attend(threads));
+            let barrier = barrier.clone();
+            let job: BackgroundJob = Box::new(move |_, _| barrier.wait(threads));
             // The threads end only at shutdown.
             let _ = queue.send(job);
         }
     }
 }
 
-/// Threads that wait for each other.
+/// A barrier at which threads wait for each other, for a limited time.
 #[derive(Default)]
-struct Meeting {
-    attending: Mutex<usize>,
+struct TimedBarrier {
+    arrived: Mutex<usize>,
     is_complete: Condvar,
 }
 
-impl Meeting {
-    /// Waits until `threads` threads attend, or until it takes too long.
-    fn attend(&self, threads: usize) {
-        let mut attending = self.attending.lock();
-        *attending += 1;
-        if *attending == threads {
+impl TimedBarrier {
+    /// Waits until `threads` threads have arrived, or until [`BARRIER_TIMEOUT`] has passed.
+    fn wait(&self, threads: usize) {
+        let mut arrived = self.arrived.lock();
+        *arrived += 1;
+        if *arrived == threads {
             self.is_complete.notify_all();
             return;
         }
-        while *attending < threads {
-            if self.is_complete.wait_for(&mut attending, MEETING_TIMEOUT).timed_out() {
+        while *arrived < threads {
+            if self.is_complete.wait_for(&mut arrived, BARRIER_TIMEOUT).timed_out() {
                 return;
             }
         }

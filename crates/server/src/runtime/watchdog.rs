@@ -1,7 +1,7 @@
-//! The watchdog: a thread that looks at the other threads, and reports what takes too long (`observability/stalls.rs`).
+//! The watchdog: a thread that observes the other threads, and reports what takes too long (`observability/stalls.rs`).
 //!
-//! It takes no lock that other threads hold for long, no lease, and does not pass the gate. So it reports also when
-//! everything else stands still. It sleeps for a quarter of the threshold between two looks.
+//! It takes no lock that other threads hold for long, no lease, and does not pass the gate. So it also reports when all
+//! other threads are stuck. It sleeps for a quarter of the threshold between two observations.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Weak};
@@ -23,11 +23,13 @@ use crate::state::Server;
 #[cfg(test)]
 mod tests;
 
-/// The pause between two looks while nothing is to be reported, and the longest one otherwise. A changed threshold has
-/// an effect after this time at the latest.
+/// The pause between two observations while reports are switched off, and the longest one otherwise. A changed
+/// threshold takes effect after this time at the latest.
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// The shortest pause.
 const MIN_PAUSE: Duration = Duration::from_millis(5);
+/// The shortest threshold, in milliseconds. With a shorter one, every observation would be too late to count.
+const MIN_THRESHOLD_MS: u64 = 20;
 /// The client id that commands of a stream or a file show: as much of the highest id as an activity holds.
 const REPLAYING_CLIENT: u64 = u64::MAX >> 16;
 
@@ -66,7 +68,7 @@ struct Watchdog {
 }
 
 impl Watchdog {
-    /// Looks at all threads once, and reports what takes too long. Returns the pause until the next look.
+    /// Observes all threads once, and reports what takes too long. Returns the pause until the next observation.
     fn look(&mut self, server: &Server) -> Duration {
         let threshold = threshold(server);
         if threshold.is_zero() {
@@ -79,7 +81,7 @@ impl Watchdog {
             self.report(server, &report, seen.now_ns);
         }
         if let Some(lines) = self.limit.take_suppressed(seen.now_ns) {
-            log::warning!("The watchdog has left out {lines} lines");
+            log::warning!("The watchdog has suppressed {lines} lines");
         }
         (threshold / 4).clamp(MIN_PAUSE, MAX_PAUSE)
     }
@@ -109,13 +111,16 @@ fn threshold(server: &Server) -> Duration {
         0 => server.config.unsigned(id::STALL_REPORT_THRESHOLD),
         period_ms => period_ms,
     };
-    Duration::from_millis(ms)
+    match ms {
+        0 => Duration::ZERO,
+        ms => Duration::from_millis(ms.max(MIN_THRESHOLD_MS)),
+    }
 }
 
 /// Reads the state of all threads.
 fn observe(server: &Server) -> ThreadObservations {
     let (slots, metrics) = (&server.keyspace.slots, &server.stats.metrics);
-    // The time comes last: no state is younger.
+    // The clock is read last: no observed state is later than it.
     let workers = server.workers.iter().enumerate();
     let workers = workers
         .map(|(index, link)| WorkerObservation {
@@ -132,7 +137,7 @@ fn observe(server: &Server) -> ThreadObservations {
     }
 }
 
-/// Describes a stall that has not ended. Names the command and the client, and nothing that a client has sent.
+/// Describes a stall that has not ended. Names the command and the client's id, and nothing that the client has sent.
 fn describe(server: &Server, report: &StallReport) -> String {
     let name = thread_name(server, report.thread);
     let age_ms = report.age_ns / 1_000_000;
@@ -140,7 +145,7 @@ fn describe(server: &Server, report: &StallReport) -> String {
         StallKind::Turn => format!("{name} has been in one turn for {age_ms} ms, and its other clients wait"),
         StallKind::Lease => format!("{name} may have held leases for {age_ms} ms"),
         StallKind::Exclusive => format!("{name} has had exclusive mode for {age_ms} ms, and all clients wait"),
-        StallKind::Message => format!("{name} has slept for {age_ms} ms beside unread messages"),
+        StallKind::Message => format!("{name} has slept for {age_ms} ms with unread messages"),
     };
     // Writing to a string cannot fail.
     match server.stats.activities.running(ThreadIndex::new(report.thread)) {

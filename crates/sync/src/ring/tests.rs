@@ -32,6 +32,29 @@ mod real {
     }
 
     #[test]
+    fn the_memory_of_unread_records_is_that_of_their_chunks() {
+        const RECORDS: usize = 20;
+        // What the allocator takes for a header and three times the bytes of a chunk.
+        const RECORD_MEMORY: usize = if cfg!(feature = "simulated") { 896 } else { 128 * 1024 };
+        let (mut writer, mut reader) = ring();
+        let gauge = writer.gauge();
+        assert_eq!(gauge.held(), 0);
+        writer.push(0, b"small");
+        assert_eq!(gauge.held(), CHUNK_BYTES);
+        for sequence in 1..=RECORDS {
+            writer.push(sequence as u64, &vec![1; 3 * CHUNK_BYTES]);
+        }
+        assert_eq!(gauge.held(), CHUNK_BYTES + RECORDS * RECORD_MEMORY);
+        for left in (1..=RECORDS).rev() {
+            assert!(reader.head().is_some() && reader.take(|_| {}));
+            assert!(reader.head().is_some(), "what was read is freed");
+            assert_eq!(gauge.held(), left * RECORD_MEMORY);
+        }
+        assert!(reader.take(|_| {}));
+        assert_eq!(gauge.held(), 0);
+    }
+
+    #[test]
     fn a_writer_and_a_reader_thread_agree() {
         let (mut writer, mut reader) = ring();
         let count = 200_000u64;

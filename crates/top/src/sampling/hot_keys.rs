@@ -1,8 +1,8 @@
 //! The most used keys, from WEFT HOTKEYS of a Weft server.
 //!
-//! If the user wants that, the server samples the keys of commands. It does so for a minute at a time, so that it stops
-//! by itself when this program has gone, and so that the figures are recent ones. Sampling that another client has
-//! started is shown, and left as it is.
+//! At the user's request, the server samples the keys of commands. It does so for a minute at a time, so that it stops
+//! by itself when this program has ended, and so that the figures are recent ones. Sampling that another client has
+//! started is shown and not stopped.
 
 use crate::connection::reply::RespValue;
 use crate::connection::{ServerConnection, accepted};
@@ -20,15 +20,15 @@ const COUNT: &str = "100";
 /// The longest name that is kept, in characters.
 const MAX_CHARACTERS: usize = 256;
 
-/// What is wanted of the most used keys.
+/// How the most used keys are obtained.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HotKeysMode {
-    /// Nothing.
+    /// They are not requested.
     #[default]
     Hidden,
-    /// What the server has sampled.
+    /// The report of the server is read, whether it samples or not.
     Shown,
-    /// The server is to sample.
+    /// The server is made to sample, and its report is read.
     Sampled,
 }
 
@@ -40,8 +40,8 @@ pub struct HotKeySampling {
 }
 
 impl HotKeySampling {
-    /// Asks the server, and starts or stops its sampling. Returns `None` if nothing is wanted, and the text of an error
-    /// of the server.
+    /// Asks the server, and starts or stops its sampling. Returns `None` if they are not requested, and the text of an
+    /// error of the server.
     ///
     /// # Errors
     /// Fails if the connection breaks.

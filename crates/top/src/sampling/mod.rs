@@ -208,7 +208,7 @@ impl ServerSampler {
         Ok(())
     }
 
-    /// Returns `true` if the server is a Weft.
+    /// Returns `true` if the server is Weft.
     fn is_weft(&self) -> bool {
         self.info
             .as_ref()

@@ -79,20 +79,24 @@ fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.server.keyspace.local_expiry.clear();
     if ctx.server.config.save_points().is_empty() {
         free_and_reply(ctx, tables, keys, asynchronous);
-    } else if asynchronous {
-        let bytes = ctx.server.estimated_bytes_of_keys(keys);
-        ctx.server.background.lazyfree.free(keys, bytes, Box::new(tables));
-        free_and_save(ctx, Vec::new());
     } else {
-        free_and_save(ctx, tables);
+        let bytes = ctx.server.estimated_bytes_of_keys(keys);
+        if asynchronous {
+            ctx.server.background.lazyfree.free(keys, bytes, Box::new(tables));
+            free_and_save(ctx, Vec::new(), 0);
+        } else {
+            free_and_save(ctx, tables, bytes);
+        }
     }
     Ok(())
 }
 
-/// Frees tables, replaces the last dump, so that the deleted data is not loaded again, and replies.
-fn free_and_save(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
+/// Frees tables with about `bytes` bytes, replaces the last dump, so that the deleted data is not loaded again, and
+/// replies.
+fn free_and_save(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, bytes: usize) {
+    ctx.server.memory.queue_for_freeing(bytes);
     let work = move |server: &Arc<Server>, seat: &mut Seat| {
-        server.memory.free_without_cell(|| drop(tables));
+        server.memory.free_without_cell(bytes, || drop(tables));
         // A failure was logged; the data is deleted in any case.
         let _ = save::save_after_flush(server, seat);
         b"+OK\r\n".to_vec()
@@ -166,8 +170,9 @@ fn free_and_reply(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, 
         ctx.server.background.lazyfree.free(keys, bytes, Box::new(tables));
         ctx.reply.ok();
     } else if ctx.may_block {
+        ctx.server.memory.queue_for_freeing(bytes);
         ctx.complete_in_background(move |server, _| {
-            server.memory.free_without_cell(|| drop(tables));
+            server.memory.free_without_cell(bytes, || drop(tables));
             b"+OK\r\n".to_vec()
         });
     } else {

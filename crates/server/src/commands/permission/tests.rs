@@ -74,11 +74,13 @@ fn the_selected_database_and_those_named_by_arguments_are_checked() {
 }
 
 #[test]
-fn flushing_and_migrating_slots_need_all_databases() {
+fn flushing_migrating_slots_and_reports_about_keys_need_all_databases() {
     let lines = [
         "flushall",
         "cluster migrateslots slotsrange 0 1 node x",
         "cluster cancelslotmigrations",
+        "weft hotkeys get",
+        "weft bigkeys start",
     ];
     for line in lines {
         assert_eq!(permission(&words(line)).all_databases(), Some(16), "{line}");

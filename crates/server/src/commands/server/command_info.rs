@@ -14,7 +14,7 @@ use weft_command_table::spec::{
 
 /// Returns the top-level commands that lists of all commands show.
 fn listed_commands<H>(registry: &Registry<H>) -> impl Iterator<Item = &'static Command<H>> + Clone {
-    registry.top_level().filter(|command| !command.spec.is_own)
+    registry.top_level().filter(|command| !command.spec.is_weft_only)
 }
 
 /// Replies to COMMAND: describes every command.

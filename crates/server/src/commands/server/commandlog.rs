@@ -132,7 +132,7 @@ fn slow_help(ctx: &mut Context<'_, '_>) -> CommandResult {
         &[
             (
                 "GET [<count>]",
-                "Show the newest <count> entries (10 unless told, -1: all). An entry is:\n\
+                "Show the newest <count> entries (default: 10, -1: all). An entry is:\n\
                  id, time, microseconds, arguments, address of the client, name of the client.",
             ),
             ("LEN", "Tell how many entries there are."),

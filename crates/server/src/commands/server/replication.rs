@@ -155,8 +155,9 @@ fn check_serves_replicas(server: &Server) -> CommandResult {
     Ok(())
 }
 
-/// Extends the check of a client's permission by one if this server can still serve replicas. It is made right before
-/// the client's connection leaves its worker. `command` is the index of the command, which counts as done by then.
+/// Extends the check of a client's permission: this server must still be able to serve replicas. The check is made
+/// right before the client's connection leaves its worker. `command` is the index of the command, which counts as done
+/// by then.
 pub fn with_sync_check(mut permission: PermissionCheck, command: usize) -> PermissionCheck {
     Box::new(move |server, thread_index| {
         permission(server, thread_index)?;

@@ -34,7 +34,7 @@ const MAX_DURATION_S: u64 = 100 * 365 * 86_400;
 /// An option with a number: its name, its default, and the lowest and the highest value.
 type NumberOption = (&'static str, u64, u64, u64);
 
-/// Parses the options behind the operation. Returns the value of each.
+/// Parses the options after the operation. Returns the value of each.
 fn parse_options<const COUNT: usize>(
     ctx: &Context<'_, '_>,
     options: [NumberOption; COUNT],
@@ -59,7 +59,7 @@ fn parse_options<const COUNT: usize>(
     Ok(values)
 }
 
-/// Returns `true` if the word behind the subcommand is this one.
+/// Returns `true` if the word after the subcommand is this one.
 fn is_operation(ctx: &Context<'_, '_>, name: &str) -> bool {
     ctx.arg(2).eq_ignore_ascii_case(name.as_bytes())
 }
@@ -148,7 +148,7 @@ fn write_hot_key(reply: &mut Reply<'_>, key: &HotKey) {
         ("time-share", key.time_share),
     ] {
         reply.bulk(name.as_bytes());
-        // Four digits: more would only be noise.
+        // Four digits: the estimates are no more precise than that.
         reply.double((share * 10_000.0).round() / 10_000.0);
     }
 }
@@ -236,19 +236,19 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
         &[
             (
                 "HOTKEYS START [SAMPLE <ratio>] [DURATION <seconds>]",
-                "Sample one of <ratio> uses of keys (64 unless told), and drop earlier samples.",
+                "Sample one of <ratio> uses of keys (default: 64), and drop earlier samples.",
             ),
             (
                 "HOTKEYS GET [COUNT <count>]",
-                "Show the most used keys (16 unless told): database, name, uses and by how much they may be\n\
+                "Show the most used keys (default: 16): database, name, uses and by how much they may be\n\
                  overestimated, and shares of all uses, of writes, and of the time of commands with keys.",
             ),
             ("HOTKEYS STOP", "Stop sampling. The samples remain."),
             ("HOTKEYS RESET", "Drop the samples."),
             (
                 "BIGKEYS START [COUNT <count>] [EFFORT <percent>]",
-                "Visit all keys in the background, with <percent> of a thread's time (5 unless told), and\n\
-                 keep the <count> biggest of each type (10 unless told).",
+                "Visit all keys in the background, with <percent> of a thread's time (default: 5), and\n\
+                 keep the <count> biggest of each type (default: 10).",
             ),
             (
                 "BIGKEYS GET",

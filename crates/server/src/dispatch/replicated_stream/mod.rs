@@ -418,6 +418,7 @@ impl ReplicatedStream {
                 self.run_next_step(seat, after);
             }
             finish_batch(&mut self.thread, &mut self.connection.connection);
+            self.thread.server.stats.activities.end(self.thread.thread_index);
             self.record_write_position();
             // No passage of the gate is open here, which workers could need to read their mail.
             self.await_deliveries();

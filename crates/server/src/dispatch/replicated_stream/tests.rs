@@ -57,6 +57,10 @@ fn run_transaction_and_writes(threads: usize, are_clients_paused: bool) -> u64 {
     let end = ReplicationOffset::ZERO.advanced_by(input.len() as u64);
     assert_eq!(server.replication.offset(), end);
     assert_eq!(key_counts(&server).keys(DbIndex::FIRST), 101);
+    for seat in 0..server.keyspace.slots.seats() {
+        let running = server.stats.activities.running(ThreadIndex::new(seat));
+        assert_eq!(running, None, "no thread runs a command any more");
+    }
     stream.client_mut().commands
 }
 

@@ -24,7 +24,7 @@ metrics! {
     EVICTION_EXCEEDED = Metric::counter("weft_eviction_exceeded_seconds_total", "Time in which used memory was above maxmemory although keys were evicted.");
     HOT_KEY_SAMPLING = Metric::gauge("weft_hot_key_sampling", "1 while WEFT HOTKEYS samples the keys of commands, 0 otherwise.");
     HOT_KEY_SAMPLES = Metric::counter("weft_hot_key_samples_total", "Uses of keys that were sampled.");
-    HOT_KEY_SHARE = Metric::gauge("weft_hot_key_share", "Share of the most used keys, of this number of keys, in the sampled uses of all keys. Missing without samples.")
+    HOT_KEY_SHARE = Metric::gauge("weft_hot_key_share", "Share of the most used keys, of this number of keys, in the sampled uses of all keys, as far as it is certain. Missing without samples.")
         .labelled(&["keys"]);
     BIG_KEY_SCANS = Metric::counter("weft_big_key_scans_total", "Scans of WEFT BIGKEYS that have visited all keys.");
     BIGGEST_KEY = Metric::gauge("weft_biggest_key_bytes", "Bytes of the biggest key of the type in the last complete scan of WEFT BIGKEYS. Missing without one.")
@@ -83,8 +83,7 @@ fn write_hot_keys(out: &mut Exposition, server: &Server) {
     let report = hot_keys.report(most, now_ms);
     let mut family = out.family(&HOT_KEY_SHARE);
     for count in HOT_KEY_COUNTS.into_iter().filter(|_| report.samples > 0) {
-        let share: f64 = report.keys.iter().take(count).map(|key| key.share).sum();
-        family.add(&[itoa::Buffer::new().format(count)], share.min(1.0));
+        family.add(&[itoa::Buffer::new().format(count)], report.certain_share(count));
     }
 }
 

@@ -29,7 +29,7 @@ metrics! {
     EXCLUSIVE = Metric::counter("weft_exclusive_commands_total", "Times that a command closed the gate and ran in exclusive mode.");
     BACKGROUND = Metric::counter("weft_background_commands_total", "Commands that ran on a background thread.");
     UNFINISHED_JOBS = Metric::gauge("weft_unfinished_jobs", "Jobs that wait for or run on background and script threads.");
-    STALLS = Metric::counter("weft_stalls_total", "Turns of workers, leases of other threads, exclusive modes and unread messages that have lasted for stall-report-threshold.")
+    STALLS = Metric::counter("weft_stalls_total", "Turns of workers, leases of other threads, uses of exclusive mode and unread messages that have lasted for stall-report-threshold.")
         .labelled(&["kind"]);
     STALLED = Metric::gauge("weft_present_stalls", "Those of them that have not ended.").labelled(&["kind"]);
     APPLY_THREADS = Metric::counter("weft_apply_thread_commands_total", "Commands of a primary's stream that ran on helping threads.");

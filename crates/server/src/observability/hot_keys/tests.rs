@@ -106,6 +106,29 @@ fn a_report_merges_the_threads_and_keeps_the_bounds() {
 }
 
 #[test]
+fn keys_that_are_used_evenly_have_hardly_a_certain_share() {
+    const THREADS: usize = 4;
+    let hot_keys = HotKeys::new(THREADS);
+    assert!(hot_keys.start(8, NOW_MS, u64::MAX));
+    let session = hot_keys.active_session(NOW_MS);
+    for round in 0..40_000 {
+        let thread = ThreadIndex::new(round % THREADS);
+        hot_keys.add(thread, session, &key_use(format!("key:{round}").as_bytes()));
+        if round % 10 == 0 {
+            hot_keys.add(thread, session, &key_use(b"hot"));
+        }
+    }
+    let report = hot_keys.report(100, NOW_MS);
+    let estimated: f64 = report.keys.iter().map(|key| key.share).sum();
+    assert!(estimated > 0.2, "{estimated}");
+    let hot = 4000.0 / 44_000.0;
+    assert!((report.certain_share(1) - hot).abs() < 1e-9, "{report:?}");
+    let others = report.certain_share(100) - hot;
+    assert!((0.0..0.01).contains(&others), "{others}");
+    assert_eq!(HotKeyReport::default().certain_share(1), 0.0);
+}
+
+#[test]
 fn databases_writes_and_times_are_told_apart() {
     let hot_keys = HotKeys::new(2);
     assert!(hot_keys.start(10, NOW_MS, u64::MAX));

@@ -31,6 +31,7 @@ fn memory_queued_for_freeing_counts_as_free_once() {
     used.queue_for_freeing(bytes.len());
     assert_eq!(used.used_bytes(), before - (1 << 20));
     let mut cell = used.freeing_cell();
+    used.note_freeing_started();
     drop(bytes);
     used.note_freed(1 << 20, &mut cell);
     let off = used.used_bytes() as i64 - (before as i64 - (1 << 20));
@@ -45,11 +46,37 @@ fn memory_freed_without_a_cell_counts_as_free_at_once() {
     let bytes = vec![1u8; 1 << 20];
     used.store_balance(&mut worker);
     let before = used.used_bytes() as i64;
+    used.queue_for_freeing(bytes.len());
     std::thread::scope(|scope| {
-        scope.spawn(|| used.free_without_cell(|| drop(bytes)));
+        scope.spawn(|| {
+            used.free_without_cell(bytes.len(), || {
+                let freed = before - used.used_bytes() as i64;
+                assert_eq!(freed, 1 << 20, "the next writes have its memory already");
+                drop(bytes);
+            });
+        });
     });
     let freed = before - used.used_bytes() as i64;
     assert!((freed - (1 << 20)).abs() < 4096, "{freed}");
+}
+
+#[test]
+fn no_calibration_takes_place_until_all_threads_have_freed() {
+    let used = UsedMemory::new(1);
+    let is_calibrated = || {
+        used.base.store(i64::MIN, Ordering::Relaxed);
+        used.calibrate_unless_freeing();
+        used.base.load(Ordering::Relaxed) != i64::MIN
+    };
+    assert!(is_calibrated());
+    let mut cell = used.freeing_cell();
+    used.note_freeing_started();
+    used.note_freeing_started();
+    assert!(!is_calibrated());
+    used.note_freed(0, &mut cell);
+    assert!(!is_calibrated(), "the other one is still at it");
+    used.note_freed(0, &mut cell);
+    assert!(is_calibrated());
 }
 
 #[test]

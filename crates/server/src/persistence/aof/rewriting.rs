@@ -70,7 +70,7 @@ impl OverdueScript {
 /// Checks that no script is overdue.
 ///
 /// # Errors
-/// One that is.
+/// A script that is overdue.
 pub(super) fn check_no_overdue_script(server: &Server) -> Result<(), OverdueScript> {
     match server.scripting.running.overdue_holder(None) {
         Some(run) => Err(OverdueScript::of_run(&run)),

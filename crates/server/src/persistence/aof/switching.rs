@@ -83,16 +83,17 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), SwitchError> {
         log::notice!("AOF was enabled during a transaction. An AOF background was scheduled to start when possible.");
         return Ok(());
     }
-    match server.persistence.snapshot.purpose() {
+    let snapshot = &server.persistence.snapshot;
+    let mut cancels_rewrite = false;
+    match snapshot.purpose() {
         Some(SnapshotPurpose::AofBase) => {
             log::notice!(
                 "AOF was enabled but there is already an AOF rewriting in background. Stopping background AOF and \
                  starting a rewrite now."
             );
-            server.persistence.snapshot.cancel(&[SnapshotPurpose::AofBase]);
+            cancels_rewrite = !snapshot.is_cancelled() && snapshot.cancel(&[SnapshotPurpose::AofBase]);
             if let Err(script) = wait_for_cancelled_rewrite(server, Duration::MAX) {
-                status.set_state(AofState::Off);
-                return Err(SwitchError::ScriptBusy(script));
+                return Err(stay_off(server, script, cancels_rewrite));
             }
         }
         Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas | SnapshotPurpose::SlotMigration) => {
@@ -111,10 +112,7 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), SwitchError> {
             status.is_rewrite_scheduled.store(true, Ordering::Relaxed);
             Ok(())
         }
-        Err(RewriteError::ScriptBusy(script)) => {
-            status.set_state(AofState::Off);
-            Err(SwitchError::ScriptBusy(script))
-        }
+        Err(RewriteError::ScriptBusy(script)) => Err(stay_off(server, script, cancels_rewrite)),
         Err(RewriteError::Failed) => {
             status.set_state(AofState::Off);
             server.persistence.aof_files.lock().appender = None;
@@ -125,6 +123,15 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), SwitchError> {
             Err(SwitchError::Failed)
         }
     }
+}
+
+/// Ends an attempt to switch the file on, because a script is overdue. A rewrite that was cancelled for it is due
+/// again: a client has been told that it was started.
+fn stay_off(server: &Server, script: OverdueScript, cancels_rewrite: bool) -> SwitchError {
+    let status = &server.persistence.aof;
+    status.set_state(AofState::Off);
+    status.is_rewrite_scheduled.fetch_or(cancels_rewrite, Ordering::Relaxed);
+    SwitchError::ScriptBusy(script)
 }
 
 /// Waits for the end of a rewrite that was cancelled, for at most `timeout`. The rewrite may wait for a script itself.

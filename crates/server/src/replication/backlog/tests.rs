@@ -39,21 +39,40 @@ fn other_threads_see_the_memory_before_and_after_something_was_freed() {
     let reader = ClientId::new(1);
     let mut backlog = ReplicationBacklog::default();
     let memory = backlog.shared_memory();
-    assert_eq!((memory.bytes(), memory.highest_bytes()), (0, 0));
+    assert_eq!((memory.bytes(), memory.unsettled_bytes()), (0, 0));
     backlog.open(at(0));
     backlog.pin(reader, at(0));
     backlog.append(&bytes(0, 10 * BLOCK_BYTES), 0);
-    assert_eq!((memory.bytes(), memory.highest_bytes()), (10 * BLOCK, 10 * BLOCK));
+    assert_eq!((memory.bytes(), memory.unsettled_bytes()), (10 * BLOCK, 10 * BLOCK));
     backlog.pin(reader, at(4 * BLOCK_BYTES as i64));
-    assert_eq!((memory.bytes(), memory.highest_bytes()), (6 * BLOCK, 10 * BLOCK));
+    assert_eq!((memory.bytes(), memory.unsettled_bytes()), (6 * BLOCK, 10 * BLOCK));
+    // What is appended meanwhile counts as well.
+    backlog.append(&bytes(0, 3 * BLOCK_BYTES), 0);
+    assert_eq!((memory.bytes(), memory.unsettled_bytes()), (9 * BLOCK, 13 * BLOCK));
     memory.settle();
-    assert_eq!((memory.bytes(), memory.highest_bytes()), (6 * BLOCK, 6 * BLOCK));
+    backlog.pin(reader, at(7 * BLOCK_BYTES as i64));
+    memory.settle();
+    assert_eq!((memory.bytes(), memory.unsettled_bytes()), (6 * BLOCK, 6 * BLOCK));
     backlog.unpin(reader);
-    assert_eq!((memory.bytes(), memory.highest_bytes()), (BLOCK, 6 * BLOCK));
+    assert_eq!((memory.bytes(), memory.unsettled_bytes()), (BLOCK, 6 * BLOCK));
     backlog.close();
-    assert_eq!((memory.bytes(), memory.highest_bytes()), (0, 6 * BLOCK));
+    assert_eq!((memory.bytes(), memory.unsettled_bytes()), (0, 6 * BLOCK));
     memory.settle();
-    assert_eq!(memory.highest_bytes(), 0);
+    assert_eq!(memory.unsettled_bytes(), 0);
+}
+
+/// Otherwise the freed memory would add up as long as no replica is served.
+#[test]
+fn blocks_that_are_replaced_are_not_memory_to_settle() {
+    const BLOCK: u64 = BLOCK_BYTES as u64;
+    let mut backlog = ReplicationBacklog::default();
+    let memory = backlog.shared_memory();
+    backlog.open(at(0));
+    for _ in 0..40 {
+        backlog.append(&bytes(0, BLOCK_BYTES), BLOCK_BYTES as i64);
+    }
+    assert_eq!(memory.unsettled_bytes(), memory.bytes());
+    assert!(memory.bytes() <= 2 * BLOCK);
 }
 
 #[test]

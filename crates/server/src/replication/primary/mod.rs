@@ -321,8 +321,10 @@ impl PrimaryThread {
 
     /// Returns the memory of what is in flight to all replicas, in bytes.
     fn in_flight_memory(&self) -> u64 {
-        let bytes = self.replicas.keys().map(|token| self.reactor.in_flight_memory(*token));
-        bytes.sum::<usize>() as u64
+        let bytes = |(token, replica): (&usize, &Replica)| {
+            self.reactor.in_flight_memory(*token) + replica.connection.unencrypted_bytes()
+        };
+        self.replicas.iter().map(bytes).sum::<usize>() as u64
     }
 
     fn send_backlog_to_all(&mut self) {

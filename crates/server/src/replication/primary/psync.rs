@@ -162,7 +162,11 @@ impl PrimaryThread {
         replica.progress = ReplicaSyncState::Online;
         replica.awaits_ack = awaits_ack;
         replica.last_heard = Instant::now();
-        self.update_info(token, |known| known.progress = ReplicaSyncState::Online);
+        self.update_info(token, |known| {
+            known.progress = ReplicaSyncState::Online;
+            // Its dump may have taken long.
+            known.last_heard_s = unix_ms() / 1000;
+        });
         self.server.replication.update_too_few_replicas(&self.server.config);
         self.send_backlog(token);
     }

@@ -38,19 +38,18 @@ impl PrimaryThread {
             };
             match replica.connection.parser.parse(&input[at..], &mut ranges, &limits) {
                 ParseOutcome::Incomplete { .. } => break,
-                ParseOutcome::Request { consumed, argc } => {
-                    if argc > 0 {
-                        let args = Args::new(&input[at..at + consumed], &ranges);
-                        self.process_command(token, &args.iter().collect::<Vec<_>>());
-                    }
+                // A newline that keeps the connection alive.
+                ParseOutcome::Request { consumed, argc: 0 } => {
+                    self.update_info(token, |known| known.last_heard_s = unix_ms() / 1000);
                     at += consumed;
                 }
-                // A keepalive newline, or an inline command.
+                ParseOutcome::Request { consumed, .. } => {
+                    let args = Args::new(&input[at..at + consumed], &ranges);
+                    self.process_command(token, &args.iter().collect::<Vec<_>>());
+                    at += consumed;
+                }
                 ParseOutcome::Inline { consumed, args } => {
-                    let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-                    if !words.is_empty() {
-                        self.process_command(token, &words);
-                    }
+                    self.process_command(token, &args.iter().map(Vec::as_slice).collect::<Vec<_>>());
                     at += consumed;
                 }
                 ParseOutcome::Error(error) => {

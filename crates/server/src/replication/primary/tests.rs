@@ -212,3 +212,29 @@ fn a_replica_whose_user_loses_a_permission_is_closed_at_its_next_command() {
     assert_eq!(received_by_closed(&server, &thread, peer), "+CONTINUE\r\n");
     assert_eq!(server.acl.log.lock().latest(2).len(), 1, "the denial is recorded");
 }
+
+#[test]
+fn a_replica_counts_as_heard_when_it_comes_online_and_when_it_sends_a_newline() {
+    let (server, mut thread) = server_with_thread();
+    let _peer = hand_over_replica(&server, |_| {});
+    handle_orders(&mut thread);
+    let token = *thread.replicas.keys().next().expect("it is served");
+    let replicas = &server.replication.replicas;
+    let was_heard = || replicas.up_to_date_count(unix_ms() / 1000, 10) == 1;
+    let age = || replicas.infos()[0].last_heard_s = 0;
+    age();
+    assert!(!was_heard());
+
+    // As after a dump that has taken long.
+    let replica = thread.replicas.get_mut(&token).expect("it is served");
+    replica.progress = ReplicaSyncState::WaitingForDump;
+    thread.mark_online(token, false);
+    assert!(was_heard());
+
+    // A replica that loads a streamed dump is online, and sends newlines.
+    age();
+    let replica = thread.replicas.get_mut(&token).expect("it is served");
+    replica.connection.input.extend_from_slice(b"\n");
+    thread.process_input(token);
+    assert!(was_heard());
+}

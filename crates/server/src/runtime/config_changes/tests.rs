@@ -11,8 +11,10 @@ use crate::net::listeners::Listeners;
 use crate::observability::log::{self, Level};
 use crate::persistence::aof::OverdueScript;
 use crate::persistence::aof_files::AofState;
+use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::{CoordinatorCommand, Server};
 use weft_config::{Config, SetError, SetPermissions, id};
+use weft_os::atomic::Ordering;
 use weft_scripting::{RunParameters, ScriptRun};
 
 const PERMISSIONS: SetPermissions = SetPermissions {
@@ -50,11 +52,9 @@ fn set(server: &Arc<Server>, pairs: &[(&str, &str)]) -> Result<(), String> {
     }
 }
 
-/// The change would wait for the script, which may never end.
-#[test]
-fn the_append_only_file_is_not_switched_while_a_script_is_overdue() {
-    let (server, _orders) = server();
-    let (running, status) = (&server.scripting.running, &server.persistence.aof);
+/// Begins a script that is overdue.
+fn begin_overdue_script(server: &Server) -> Arc<ScriptRun> {
+    let running = &server.scripting.running;
     assert!(running.try_begin_on_script_thread());
     let run = Arc::new(ScriptRun::new(RunParameters {
         overdue_after: Some(Duration::ZERO),
@@ -62,6 +62,15 @@ fn the_append_only_file_is_not_switched_while_a_script_is_overdue() {
     }));
     running.list(&run);
     running.update_run(&run, true);
+    run
+}
+
+/// The change would wait for the script, which may never end.
+#[test]
+fn the_append_only_file_is_not_switched_while_a_script_is_overdue() {
+    let (server, _orders) = server();
+    let (running, status) = (&server.scripting.running, &server.persistence.aof);
+    let run = begin_overdue_script(&server);
     let busy = Err(ConfigSetError::ScriptBusy(OverdueScript { is_function: false }));
     let switch = |value: &[u8]| super::set(&server, &[(b"appendonly", value)], PERMISSIONS, true);
 
@@ -79,6 +88,35 @@ fn the_append_only_file_is_not_switched_while_a_script_is_overdue() {
     running.end_on_script_thread();
     assert_eq!(switch(b"no").map(|changed| changed.len()), Ok(1));
     assert_eq!(status.state(), AofState::Off);
+}
+
+/// The client of BGREWRITEAOF has been told that the rewrite was started.
+#[test]
+fn a_rewrite_is_due_again_if_the_file_is_not_switched_on_after_all() {
+    let (server, _orders) = server();
+    let (snapshot, status) = (&server.persistence.snapshot, &server.persistence.aof);
+    for was_cancelled in [false, true] {
+        assert_eq!(snapshot.claim(SnapshotPurpose::AofBase, 0), Ok(()));
+        if was_cancelled {
+            snapshot.cancel(&[SnapshotPurpose::AofBase]);
+        }
+        let run = std::thread::scope(|scope| {
+            let switched = scope.spawn(|| super::set(&server, &[(b"appendonly", b"yes")], PERMISSIONS, true));
+            while status.state() == AofState::Off || !snapshot.is_cancelled() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let run = begin_overdue_script(&server);
+            let busy = Err(ConfigSetError::ScriptBusy(OverdueScript { is_function: false }));
+            assert_eq!(switched.join().expect("it ends"), busy);
+            run
+        });
+        assert!(!server.config.boolean(id::APPENDONLY) && status.state() == AofState::Off);
+        let is_due = status.is_rewrite_scheduled.swap(false, Ordering::Relaxed);
+        assert_eq!(is_due, !was_cancelled, "only one that ends because of this");
+        server.scripting.running.end_run(&run, true);
+        server.scripting.running.end_on_script_thread();
+        snapshot.release();
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn command_id(name: &str) -> u16 {
     registry().command(name.as_bytes()).expect("the command exists").id
 }
 
-/// Looks until the condition is true.
+/// Makes observations until the condition is true.
 fn look_until(watchdog: &mut Watchdog, server: &Server, condition: impl Fn() -> bool) {
     let start = server.lifecycle.started.elapsed();
     while !condition() {
@@ -40,10 +40,12 @@ fn look_until(watchdog: &mut Watchdog, server: &Server, condition: impl Fn() -> 
 
 #[test]
 fn the_period_of_the_watchdog_replaces_the_threshold_unless_it_is_zero() {
-    let cases: [(&[(&str, &str)], u64); 5] = [
+    let cases: [(&[(&str, &str)], u64); 7] = [
         (&[], 1000),
         (&[("stall-report-threshold", "70")], 70),
         (&[("stall-report-threshold", "0")], 0),
+        (&[("stall-report-threshold", "1")], MIN_THRESHOLD_MS),
+        (&[("watchdog-period", "5")], MIN_THRESHOLD_MS),
         (&[("stall-report-threshold", "70"), ("watchdog-period", "300")], 300),
         (&[("stall-report-threshold", "0"), ("watchdog-period", "300")], 300),
     ];
@@ -117,6 +119,17 @@ fn the_holder_of_exclusive_mode_is_reported_and_the_workers_that_wait_are_not() 
 }
 
 #[test]
+fn the_shortest_threshold_is_reported() {
+    let server = server(&[("stall-report-threshold", "1")]);
+    let mut seat = server.keyspace.slots.join().expect("a seat is free");
+    let all = seat.exclusive();
+    let mut watchdog = Watchdog::default();
+    let stalls = &server.stats.stalls;
+    look_until(&mut watchdog, &server, || stalls.begun(StallKind::Exclusive) == 1);
+    drop(all);
+}
+
+#[test]
 fn commands_of_a_stream_and_threads_without_a_name_are_described() {
     let server = server(&[]);
     let thread = server.keyspace.slots.seats() - 1;
@@ -144,6 +157,6 @@ fn commands_of_a_stream_and_threads_without_a_name_are_described() {
         thread: 1,
         ..report(StallKind::Message)
     };
-    let expected = "Worker 1 has slept for 2000 ms beside unread messages";
+    let expected = "Worker 1 has slept for 2000 ms with unread messages";
     assert_eq!(describe(&server, &of_worker), expected);
 }

@@ -53,7 +53,7 @@ fn errors_about_certificates_and_keys_name_the_file() {
         (
             pair(&old, &own_key),
             format!(
-                "Failed to load certificate: {old}: its certificate has X.509 version 1, but has to have version 3. "
+                "Failed to load certificate: {old}: its certificate has X.509 version 1, but version 3 is required. "
             ),
         ),
         (pair(&old, &own_key), format!(" -extfile v3.ext -out {old}.v3\n")),

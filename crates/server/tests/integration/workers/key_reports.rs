@@ -197,6 +197,15 @@ fn reports_need_the_permission_of_an_administrator() {
     assert!(user.call(&get("HOTKEYS")).starts_with("(state off"));
     let denied = user.call(&get("BIGKEYS"));
     assert!(denied.starts_with("NOPERM"), "{denied}");
+    // The reports show keys of all databases.
+    let rules = ["ACL", "SETUSER", "watcher", "db=0", "+weft"];
+    assert_eq!(client.call(&rules), "OK");
+    for report in ["HOTKEYS", "BIGKEYS"] {
+        let denied = user.call(&get(report));
+        assert!(denied.starts_with("NOPERM"), "{denied}");
+    }
+    assert_eq!(client.call(&["ACL", "SETUSER", "watcher", "alldbs"]), "OK");
+    assert!(user.call(&get("BIGKEYS")).starts_with("(state none"));
 }
 
 /// Creates keys of all types; each client has one that is bigger than all others of its type.

@@ -209,7 +209,7 @@ fn all_commands_are_listed_once_and_described_in_the_same_order() {
         .collect();
     let documented: Vec<&ReplyTree> = docs.iter().step_by(2).collect();
     assert_eq!(described, documented);
-    let of_valkey = registry.commands().iter().filter(|command| !command.spec.is_own);
+    let of_valkey = registry.commands().iter().filter(|command| !command.spec.is_weft_only);
     assert_eq!(names.len(), of_valkey.count());
     assert_eq!(
         run_subcommand(&registry, &["command", "info"]),
