@@ -146,7 +146,9 @@ impl Model {
         if self.may_evict
             && let Some(replies) = observed
         {
-            let was_refused = |reply: &SeenReply| matches!(reply, SeenReply::Error(text) if text.starts_with("OOM "));
+            // EXEC has the error, too, in its own: it checks the memory once more.
+            let was_refused =
+                |reply: &SeenReply| matches!(reply, SeenReply::Error(text) if text.contains("OOM command not allowed"));
             if replies.iter().any(was_refused) {
                 self.end_watches(connection, operation);
                 return Effect::AnyReply;

@@ -417,6 +417,19 @@ fn a_transaction_is_aborted_for_a_reason() {
     assert!(!with_error("MOVED 15495 127.0.0.1:1", Circumstances::default()));
     let read_only = "READONLY You can't write against a read only replica.";
     assert!(!with_error(read_only, Circumstances::default()));
+    let exec_refused = |may_evict: bool| {
+        let reason =
+            "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.";
+        let mut event = aborted("");
+        event.answer = Some((vec![SeenReply::ok(), refused(reason)], 40));
+        let circumstances = Circumstances {
+            may_evict,
+            ..Circumstances::default()
+        };
+        let verdict = check_within(SHORT, &histories(vec![vec![event]]), circumstances, &[]);
+        matches!(verdict, Verdict::Serializable)
+    };
+    assert!(exec_refused(true) && !exec_refused(false));
     let demoted = vec![answered(Operation::Demote, 0, SeenReply::ok(), 10)];
     expect_order(vec![demoted, vec![aborted(read_only)]]);
 }
