@@ -688,8 +688,8 @@ impl RunPlan {
         words.extend(["--appendonly", if self.appendfsync.is_some() { "yes" } else { "no" }]);
         words.extend(["--appendfsync", self.appendfsync.unwrap_or("everysec")]);
         words.extend(["--repl-diskless-sync-delay", "0"]);
-        // In a run whose threads are often stalled, a script may take five seconds. The server would refuse all commands
-        // then, of which the model knows nothing.
+        // In a run whose threads are often stalled, a script may take five seconds. The server would refuse all
+        // commands then, of which the model knows nothing.
         words.extend(["--busy-reply-threshold", "3600000"]);
         words.extend(self.dual_channel_arguments());
         if self.moves_connections {
