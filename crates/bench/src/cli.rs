@@ -14,7 +14,8 @@ use crate::error::{Error, ErrorContext, Result};
 use crate::eviction::{self, EvictionOptions};
 use crate::expect;
 use crate::fill::{self, FillParameters};
-use crate::flags::{Flag, GivenFlags, flag, help_text};
+use crate::flag_tables;
+use crate::flags::{GivenFlags, help_text};
 use crate::html_report::{self, ReportOptions};
 use crate::interleave::{self, InterleaveOptions};
 use crate::interruption::Interruption;
@@ -29,223 +30,6 @@ use crate::template;
 
 #[cfg(test)]
 mod tests;
-
-const SERVER_FLAGS: &[Flag] = &[
-    flag("--host", "HOST", "127.0.0.1", "address of the server"),
-    flag("--port", "PORT", "6379", "port of the server"),
-    flag("--protocol", "2|3", "2", "RESP version"),
-];
-
-const DATA_FLAGS: &[Flag] = &[
-    flag("--keys", "N", "3000000", "size of the key space"),
-    flag("--value-size", "BYTES", "64", "bytes of each value"),
-];
-
-const RUN_FLAGS: &[Flag] = &[
-    flag(
-        "--load",
-        "NAME",
-        "",
-        "a named load or a mixture such as get:80,set:20 (see `loads`)",
-    ),
-    flag("--mix", "MIXTURE", "", "the same as --load"),
-    flag(
-        "--command",
-        "COMMAND",
-        "",
-        "a command with placeholders instead of a named load",
-    ),
-    flag("--expect", "KIND", "", "the kind of reply of --command"),
-    flag("--expire", "SECONDS", "", "expiry that {expire} sets on written keys"),
-    flag(
-        "--zipf",
-        "EXPONENT",
-        "",
-        "Zipf-distributed keys instead of uniform ones, such as 0.99",
-    ),
-    flag("--connections", "N", "50", "connections over all threads"),
-    flag("--threads", "N", "1", "client threads"),
-    flag(
-        "--pipeline",
-        "N",
-        "1",
-        "maximum number of outstanding requests per connection",
-    ),
-    flag(
-        "--rate",
-        "R",
-        "",
-        "open loop: requests per second in total, latency from the due time",
-    ),
-    flag("--seconds", "S", "3", "length of the measured window"),
-    flag("--warmup", "S", "0.5", "seconds of load before the window"),
-    flag("--drain", "S", "10", "seconds to wait for replies after the window"),
-    flag(
-        "--verify-every",
-        "N",
-        "16",
-        "compare the full value in every N-th reply",
-    ),
-    flag("--seed", "N", "1", "seed of all random choices"),
-    flag("--cores", "LIST", "", "cores for the client threads, such as 1 or 2,3"),
-    flag(
-        "--pid",
-        "PID",
-        "",
-        "the server's process id (queried with INFO if the host is local)",
-    ),
-    flag("--json", "", "", "print JSON"),
-];
-
-const FILL_FLAGS: &[Flag] = &[
-    flag("--ttl", "SECONDS", "", "expiry of each key"),
-    flag(
-        "--command",
-        "COMMAND",
-        load::FILL_STRINGS,
-        "the command that creates one key",
-    ),
-    flag("--load", "NAME", "", "create the data for a named load"),
-    flag("--connections", "N", "8", "connections"),
-    flag("--pipeline", "N", "64", "outstanding requests per connection"),
-    flag("--cores", "LIST", "", "core for the client"),
-];
-
-/// The flags about the servers and their client that `compare` and `report` have in common.
-const SIDES_FLAGS: &[Flag] = &[
-    flag("--weft", "PATH", "", "the weft-server binary"),
-    flag(
-        "--valkey",
-        "PATH",
-        "",
-        "the valkey-server binary; without it only Weft is measured",
-    ),
-    flag(
-        "--preload",
-        "LIBRARY",
-        "",
-        "LD_PRELOAD for Valkey, such as .../libjemalloc.so.2",
-    ),
-    flag(
-        "--weft-args",
-        "ARGS",
-        "",
-        "further arguments for Weft, separated by blanks",
-    ),
-    flag("--valkey-args", "ARGS", "", "further arguments for Valkey"),
-    flag("--connections", "N", "50", "connections"),
-    flag("--server-cores", "LIST", "0", "cores for the servers"),
-    flag("--client-cores", "LIST", "1", "cores for the client, one thread each"),
-];
-
-const COMPARE_FLAGS: &[Flag] = &[
-    flag(
-        "--valkey-tls",
-        "PATH",
-        "",
-        "a valkey-server built with TLS, for the set tls; --valkey is used without it",
-    ),
-    flag(
-        "--valkey-huge-pages",
-        "",
-        "",
-        "add a side to the sets strings and memory: Valkey with MALLOC_CONF=thp:always, which --preload reads",
-    ),
-    flag(
-        "--set",
-        "NAME",
-        "smoke",
-        "which loads (below), or several separated by commas, or all",
-    ),
-    flag("--rounds", "N", "", "interleaved rounds per load instead of the set's"),
-    flag(
-        "--seconds",
-        "S",
-        "",
-        "length of each measured window instead of the set's",
-    ),
-    flag("--warmup", "S", "", "load before each window instead of the set's"),
-    flag("--keys", "N", "", "size of the key space instead of the set's"),
-    flag(
-        "--out-dir",
-        "FOLDER",
-        "results",
-        "folder for the Markdown and JSON files",
-    ),
-];
-
-const REPORT_FLAGS: &[Flag] = &[
-    flag(
-        "--parts",
-        "LIST",
-        "all",
-        "which parts (below), separated by commas, or all",
-    ),
-    flag(
-        "--keys",
-        "N",
-        "3000000",
-        "keys of the largest key space; the others shrink alike",
-    ),
-    flag("--rounds", "N", "3", "interleaved rounds per load"),
-    flag("--seconds", "S", "1", "length of each measured window"),
-    flag(
-        "--warmup",
-        "S",
-        "",
-        "load before each window [0.3, or less for short windows]",
-    ),
-    flag(
-        "--workers",
-        "LIST",
-        "",
-        "numbers of workers to compare, of 1, 2, 4, 8 and 16 [those up to the number of CPUs]",
-    ),
-    flag(
-        "--client-threads",
-        "N",
-        "",
-        "client threads where nothing is pinned [half the number of CPUs]",
-    ),
-    flag("--out", "FILE", "report.html", "the page"),
-    flag(
-        "--figure",
-        "FILE",
-        "",
-        "also write the CPU time per request at pipeline 16 as an SVG image",
-    ),
-];
-
-const INTERLEAVE_FLAGS: &[Flag] = &[
-    flag("--lists", "N", "16", "linked lists"),
-    flag("--nodes", "N", "10000000", "nodes of each list, of 8 bytes"),
-    flag(
-        "--work",
-        "N",
-        "0",
-        "multiplications per node, each of which waits for the one before",
-    ),
-    flag("--rounds", "N", "3", "interleaved rounds"),
-    flag("--seed", "N", "1", "seed of the orders"),
-    flag("--core", "N", "", "the core on which it runs"),
-];
-
-const KEYSPACE_FLAGS: &[Flag] = &[
-    flag("--keys", "N", "3000000", "keys in the keyspace"),
-    flag("--value-size", "BYTES", "64", "bytes of each value"),
-    flag("--threads", "N", "2", "threads, in addition to a run with one"),
-    flag("--seconds", "S", "2", "length of each measurement"),
-    flag("--rounds", "N", "5", "interleaved rounds"),
-];
-
-const KEYSPACE_TABLE: &[&[Flag]] = &[KEYSPACE_FLAGS];
-const RUN_TABLE: &[&[Flag]] = &[SERVER_FLAGS, DATA_FLAGS, RUN_FLAGS];
-const FILL_TABLE: &[&[Flag]] = &[SERVER_FLAGS, DATA_FLAGS, FILL_FLAGS];
-const COMPARE_TABLE: &[&[Flag]] = &[SIDES_FLAGS, COMPARE_FLAGS];
-const REPORT_TABLE: &[&[Flag]] = &[SIDES_FLAGS, REPORT_FLAGS];
-const CHURN_TABLE: &[&[Flag]] = &[SIDES_FLAGS, churn::FLAGS];
-const EVICTION_TABLE: &[&[Flag]] = &[SIDES_FLAGS, eviction::FLAGS];
-const INTERLEAVE_TABLE: &[&[Flag]] = &[INTERLEAVE_FLAGS];
 
 /// The number of keys of the largest key space of `report`, to which `--keys` scales all others.
 const REPORT_KEYS: u64 = 3_000_000;
@@ -266,30 +50,30 @@ pub fn run(words: &[String]) -> Result<()> {
         "run" | "fill" | "compare" | "report" | "churn" | "eviction" | "keyspace" | "lab" if wants_help => {
             print!("{}", help_for(name));
         }
-        "run" => run_load(&GivenFlags::parse(RUN_TABLE, rest)?)?,
-        "fill" => fill_keyspace(&GivenFlags::parse(FILL_TABLE, rest)?)?,
+        "run" => run_load(&GivenFlags::parse(flag_tables::RUN, rest)?)?,
+        "fill" => fill_keyspace(&GivenFlags::parse(flag_tables::FILL, rest)?)?,
         "compare" => {
-            let mut options = compare_options(&GivenFlags::parse(COMPARE_TABLE, rest)?)?;
+            let mut options = compare_options(&GivenFlags::parse(flag_tables::COMPARE, rest)?)?;
             options.interruption = Interruption::on_signals()?;
             compare::compare(&options)?;
         }
         "report" => {
-            let mut options = report_options(&GivenFlags::parse(REPORT_TABLE, rest)?)?;
+            let mut options = report_options(&GivenFlags::parse(flag_tables::REPORT, rest)?)?;
             options.compare.interruption = Interruption::on_signals()?;
             html_report::run(&options)?;
         }
         "churn" => {
-            let mut options = churn_options(&GivenFlags::parse(CHURN_TABLE, rest)?)?;
+            let mut options = churn_options(&GivenFlags::parse(flag_tables::CHURN, rest)?)?;
             options.compare.interruption = Interruption::on_signals()?;
             churn::run(&options)?;
         }
         "eviction" => {
-            let mut options = eviction_options(&GivenFlags::parse(EVICTION_TABLE, rest)?)?;
+            let mut options = eviction_options(&GivenFlags::parse(flag_tables::EVICTION, rest)?)?;
             options.compare.interruption = Interruption::on_signals()?;
             eviction::run(&options)?;
         }
         "lab" => run_experiment(rest)?,
-        "keyspace" => keyspace::run(keyspace_options(&GivenFlags::parse(KEYSPACE_TABLE, rest)?)?)?,
+        "keyspace" => keyspace::run(keyspace_options(&GivenFlags::parse(flag_tables::KEYSPACE, rest)?)?)?,
         _ => return Err(Error::Usage(format!("unknown command {name:?}"))),
     }
     Ok(())
@@ -301,7 +85,11 @@ fn run_experiment(words: &[String]) -> Result<()> {
         .split_first()
         .ok_or_else(|| Error::Usage("lab needs the name of an experiment".into()))?;
     match name.as_str() {
-        "interleave" => interleave::run(&interleave_options(&GivenFlags::parse(INTERLEAVE_TABLE, rest)?)?),
+        "interleave" => {
+            let mut options = interleave_options(&GivenFlags::parse(flag_tables::INTERLEAVE, rest)?)?;
+            options.interruption = Interruption::on_signals()?;
+            interleave::run(&options)
+        }
         _ => Err(Error::Usage(format!("unknown experiment {name:?}"))),
     }
 }
@@ -314,6 +102,8 @@ fn interleave_options(given: &GivenFlags) -> Result<InterleaveOptions> {
         rounds: given.number("--rounds", 1)?,
         seed: given.number("--seed", 0)?,
         core: given.parse_value("--core")?,
+        command_line: command_line(std::env::args()),
+        interruption: Interruption::default(),
     })
 }
 
@@ -347,20 +137,23 @@ fn overview_text() -> String {
 
 fn help_for(name: &str) -> String {
     let (purpose, table) = match name {
-        "run" => ("runs one load", RUN_TABLE),
-        "fill" => ("fills the key space and checks DBSIZE", FILL_TABLE),
-        "keyspace" => ("measures the keyspace without sockets", KEYSPACE_TABLE),
-        "report" => ("measures the published loads and writes a page", REPORT_TABLE),
+        "run" => ("runs one load", flag_tables::RUN),
+        "fill" => ("fills the key space and checks DBSIZE", flag_tables::FILL),
+        "keyspace" => ("measures the keyspace without sockets", flag_tables::KEYSPACE),
+        "report" => ("measures the published loads and writes a page", flag_tables::REPORT),
         "churn" => (
             "measures the memory of servers whose data change all the time",
-            CHURN_TABLE,
+            flag_tables::CHURN,
         ),
-        "eviction" => ("measures the hit rates of servers that evict keys", EVICTION_TABLE),
+        "eviction" => (
+            "measures the hit rates of servers that evict keys",
+            flag_tables::EVICTION,
+        ),
         "lab" => (
             "walks along linked lists with and without prefetching",
-            INTERLEAVE_TABLE,
+            flag_tables::INTERLEAVE,
         ),
-        _ => ("compares Weft with Valkey on this machine", COMPARE_TABLE),
+        _ => ("compares Weft with Valkey on this machine", flag_tables::COMPARE),
     };
     let command = if name == "lab" { "lab interleave" } else { name };
     let mut text = format!("weft-bench {command}: {purpose}\n\n{}", help_text(table));
@@ -372,6 +165,9 @@ fn help_for(name: &str) -> String {
             "\nCtrl-C stops the servers, and writes the page with the rows that are finished.\n\
              A short run: --keys 100000 --seconds 0.3 --rounds 1\n",
         );
+    }
+    if ["compare", "churn", "eviction"].contains(&name) {
+        text.push_str("\nCtrl-C stops the servers, and writes the files with what was measured until then.\n");
     }
     if name == "compare" {
         text.push_str("\nSets:\n");
@@ -540,7 +336,21 @@ fn command_line(words: impl Iterator<Item = String>) -> String {
     words.map(quote).collect::<Vec<String>>().join(" ")
 }
 
-/// Returns the options that `compare` and `report` have in common, with the defaults of the others.
+/// Returns the length of time of a flag that may be absent.
+fn optional_seconds(given: &GivenFlags, name: &str, least: f64) -> Result<Option<Duration>> {
+    given.value(name).map(|_| seconds(given, name, least)).transpose()
+}
+
+/// Returns the options of a command that starts servers and writes its results to a folder, with the defaults of the
+/// options that it does not have.
+fn sides_and_folder(given: &GivenFlags) -> Result<CompareOptions> {
+    Ok(CompareOptions {
+        out_dir: PathBuf::from(given.value("--out-dir").unwrap_or_default()),
+        ..sides_options(given)?
+    })
+}
+
+/// Returns the options that all commands have in common which start servers, with the defaults of the others.
 fn sides_options(given: &GivenFlags) -> Result<CompareOptions> {
     let words = |name| -> Vec<String> {
         given
@@ -593,26 +403,16 @@ fn compare_options(given: &GivenFlags) -> Result<CompareOptions> {
             "--valkey-huge-pages needs --preload: its jemalloc reads MALLOC_CONF".into(),
         ));
     }
-    let keys = given.value("--keys").map(|_| given.number("--keys", 1)).transpose()?;
+    let keys = given.optional_number("--keys", 1)?;
     Ok(CompareOptions {
         valkey_tls: given.value("--valkey-tls").map(PathBuf::from),
         valkey_huge_pages: given.is_given("--valkey-huge-pages"),
         sets: sets::sets_by_name(given.value("--set").unwrap_or_default())?,
-        rounds: given
-            .value("--rounds")
-            .map(|_| given.number("--rounds", 1))
-            .transpose()?,
-        window: given
-            .value("--seconds")
-            .map(|_| seconds(given, "--seconds", 0.001))
-            .transpose()?,
-        warmup: given
-            .value("--warmup")
-            .map(|_| seconds(given, "--warmup", 0.0))
-            .transpose()?,
+        rounds: given.optional_number("--rounds", 1)?,
+        window: optional_seconds(given, "--seconds", 0.001)?,
+        warmup: optional_seconds(given, "--warmup", 0.0)?,
         data_size: keys.map_or(DataSize::AsInSets, DataSize::Keys),
-        out_dir: PathBuf::from(given.value("--out-dir").unwrap_or_default()),
-        ..sides_options(given)?
+        ..sides_and_folder(given)?
     })
 }
 
@@ -622,10 +422,8 @@ fn report_options(given: &GivenFlags) -> Result<ReportOptions> {
     // A window of a second or more has the warm-up and the settling time of the set, a shorter one has less of both. A
     // run with short windows must be short, so settling, which takes several intervals, is reduced further.
     let share = window.as_secs_f64().min(1.0);
-    let warmup = match given.value("--warmup") {
-        Some(_) => seconds(given, "--warmup", 0.0)?,
-        None => Duration::from_secs_f64(sets::PUBLISHED.warmup).mul_f64(share),
-    };
+    let warmup = optional_seconds(given, "--warmup", 0.0)?;
+    let warmup = warmup.unwrap_or(Duration::from_secs_f64(sets::PUBLISHED.warmup).mul_f64(share));
     let workers = match given.numbers("--workers")? {
         none if none.is_empty() => compared_workers(processors),
         workers => workers,
@@ -635,10 +433,7 @@ fn report_options(given: &GivenFlags) -> Result<ReportOptions> {
             "--workers: {unknown} is none of 1, 2, 4, 8 and 16"
         )));
     }
-    let client_threads = match given.value("--client-threads") {
-        Some(_) => given.number("--client-threads", 1)?,
-        None => (processors / 2).max(1),
-    };
+    let client_threads = given.optional_number("--client-threads", 1)?;
     Ok(ReportOptions {
         compare: CompareOptions {
             rounds: Some(given.number("--rounds", 1)?),
@@ -650,7 +445,7 @@ fn report_options(given: &GivenFlags) -> Result<ReportOptions> {
             },
             settle_interval: fill::SETTLE_INTERVAL.mul_f64(share * share),
             workers,
-            client_threads,
+            client_threads: client_threads.unwrap_or((processors / 2).max(1)),
             ..sides_options(given)?
         },
         parts: sets::parts_by_name(given.value("--parts").unwrap_or_default())?,
@@ -666,13 +461,10 @@ fn churn_options(given: &GivenFlags) -> Result<ChurnOptions> {
         duration: seconds(given, "--seconds", 0.1)?,
         flush_interval: Some(flush_interval).filter(|interval| !interval.is_zero()),
         settle: seconds(given, "--settle", 0.0)?,
-        keys: given.value("--keys").map(|_| given.number("--keys", 1)).transpose()?,
+        keys: given.optional_number("--keys", 1)?,
         pipeline: given.number("--pipeline", 2)?,
         seed: given.number("--seed", 0)?,
-        compare: CompareOptions {
-            out_dir: PathBuf::from(given.value("--out-dir").unwrap_or_default()),
-            ..sides_options(given)?
-        },
+        compare: sides_and_folder(given)?,
     })
 }
 
@@ -690,10 +482,7 @@ fn eviction_options(given: &GivenFlags) -> Result<EvictionOptions> {
         write_rate: given.number("--write-rate", 1.0)?,
         rounds: given.number("--rounds", 1)?,
         seed: given.number("--seed", 0)?,
-        compare: CompareOptions {
-            out_dir: PathBuf::from(given.value("--out-dir").unwrap_or_default()),
-            ..sides_options(given)?
-        },
+        compare: sides_and_folder(given)?,
     };
     options.check()?;
     Ok(options)

@@ -4,7 +4,7 @@
 //! disturbance of the machine that lasts a minute thus affects both. Ratios are taken within a round and their median
 //! is reported, so a slow phase that covers a whole round cancels out.
 //!
-//! A signal ends the comparison: the servers are stopped, and the files have the results of the sets that were
+//! Whatever ends the comparison, a signal or a failure, the servers are stopped, and the files have the rows that were
 //! finished.
 
 use std::fs;
@@ -15,14 +15,18 @@ use serde_json::{Value, json};
 
 use crate::comparison::{ComparisonRunner, server_recipe};
 use crate::control::ControlConnection;
+use crate::environment::RunEnvironment;
 use crate::error::{Error, ErrorContext, Result};
 use crate::interruption::Interruption;
-use crate::process::{self, CpuSample};
-use crate::progress::Progress;
+use crate::process::CpuSample;
+use crate::progress::{self, Progress};
 use crate::report::{IdleRow, Report};
 use crate::scripts;
 use crate::server::{BenchServer, ServerParameters};
 use crate::sets::{IdleMeasurement, LoadSet};
+
+#[cfg(test)]
+mod tests;
 
 /// The fields of INFO that identify a version and a build.
 const VERSION_FIELDS: &[&str] = &[
@@ -135,15 +139,30 @@ impl CompareOptions {
     /// Creates a report without results for this machine.
     pub fn new_report(&self) -> Report {
         Report::new(
-            process::processor_name(),
-            process::kernel_release(),
+            RunEnvironment::current(),
             self.command_line.clone(),
             settings_json(self),
         )
     }
+
+    /// Formats the CPUs on which servers and client run in comparisons that pin.
+    pub fn pinning_text(&self) -> String {
+        let list = |cores: &[usize]| match cores.is_empty() {
+            true => "any CPU".to_string(),
+            false => {
+                let numbers: Vec<String> = cores.iter().map(usize::to_string).collect();
+                format!("CPU {}", numbers.join(", "))
+            }
+        };
+        format!(
+            "servers on {}, client on {}",
+            list(&self.server_cores),
+            list(&self.client_cores)
+        )
+    }
 }
 
-/// Runs all sets. After each set, it writes the tables of the results so far.
+/// Runs all sets. After each set, and when the run ends early, it writes the tables of the results so far.
 ///
 /// # Errors
 /// Fails if a binary is missing, a server fails, a reply is wrong, the results cannot be written, or the run is
@@ -152,13 +171,44 @@ pub fn compare(options: &CompareOptions) -> Result<()> {
     options.check_files()?;
     let mut report = options.new_report();
     let progress = Progress::lines();
-    for set in &options.sets {
-        let outcome = run_set(options, set, &progress, &mut report);
-        options.interruption.explain(outcome)?;
-        write_results(options, &report)?;
+    let outcome = options.sets.iter().try_for_each(|set| {
+        run_set(options, set, &progress, &mut report)?;
+        let (markdown, json) = (report.markdown(), report.json());
+        write_files(&options.out_dir, &files_name(options), &markdown, &json)
+    });
+    let outcome = options.interruption.explain(outcome);
+    report.early_end = early_end(&outcome);
+    if !report.has_rows() {
+        return outcome;
     }
-    print!("{}", report.markdown());
-    Ok(())
+    let (markdown, json) = (report.markdown(), report.json());
+    finish(&options.out_dir, &files_name(options), &markdown, &json, outcome)
+}
+
+/// Returns the reason for the early end of a run with this outcome.
+pub fn early_end(outcome: &Result<()>) -> Option<String> {
+    outcome.as_ref().err().map(Error::to_string)
+}
+
+/// Writes the files of a run that has ended with `outcome`, and prints the Markdown.
+///
+/// # Errors
+/// Returns the error of the run, or else that of writing.
+pub fn finish(folder: &Path, name: &str, markdown: &str, json: &Value, outcome: Result<()>) -> Result<()> {
+    let written = write_files(folder, name, markdown, json);
+    progress::print_result(markdown);
+    first_error(outcome, written)
+}
+
+/// Returns the error of a run, or else that of writing its results. An error of writing that is not returned is shown.
+///
+/// # Errors
+/// Fails if one of the two is an error.
+pub fn first_error(outcome: Result<()>, written: Result<()>) -> Result<()> {
+    if let (Err(_), Err(error)) = (&outcome, &written) {
+        progress::log_line(format_args!("weft-bench: {error}"));
+    }
+    outcome.and(written)
 }
 
 fn run_set(options: &CompareOptions, set: &LoadSet, progress: &Progress, report: &mut Report) -> Result<()> {
@@ -194,10 +244,10 @@ fn settings_json(options: &CompareOptions) -> Value {
     })
 }
 
-fn write_results(options: &CompareOptions, report: &Report) -> Result<()> {
+/// Returns the name of the files with the results.
+fn files_name(options: &CompareOptions) -> String {
     let names: Vec<&str> = options.sets.iter().map(|set| set.name).collect();
-    let name = format!("compare-{}", names.join("+"));
-    write_files(&options.out_dir, &name, &report.markdown(), &report.json())
+    format!("compare-{}", names.join("+"))
 }
 
 /// Writes results to `NAME.md` and `NAME.json` in a folder, which is created if it does not exist.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::error::{Error, ErrorContext, Result};
 use crate::reply::ReplyScanner;
 
-/// The time limit of a control command; FLUSHALL of a large keyspace is the slowest.
+/// The time limit of each read and write, so that no client waits forever for a server that hangs. FLUSHALL of a large
+/// keyspace is the slowest control command.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A connection that sends one command at a time and waits for its reply.
@@ -25,6 +26,7 @@ impl ControlConnection {
         let stream = TcpStream::connect(address).context(format!("connecting to {address}"))?;
         stream
             .set_read_timeout(Some(CONTROL_TIMEOUT))
+            .and_then(|()| stream.set_write_timeout(Some(CONTROL_TIMEOUT)))
             .context("setting a timeout")?;
         let mut control = ControlConnection { stream };
         if protocol == 3 {

@@ -116,6 +116,14 @@ impl GivenFlags {
         }
     }
 
+    /// Parses the number of a flag that may be absent; `None` if it is, and has no default.
+    ///
+    /// # Errors
+    /// Fails if the value is not a number or is less than `least`.
+    pub fn optional_number<T: FromStr + PartialOrd>(&self, name: &str, least: T) -> Result<Option<T>> {
+        self.value(name).map(|_| self.number(name, least)).transpose()
+    }
+
     /// Parses a number of bytes, with a unit as in the parameters of the servers: 64mb are 64 * 1024 * 1024 bytes.
     ///
     /// # Errors

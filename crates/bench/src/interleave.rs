@@ -16,6 +16,8 @@
 //! The nodes of all lists lie in one array. Each list visits its nodes in a random order of its own, in the whole
 //! array, so the hardware prefetcher, which follows lines in a row and constant distances, finds nothing. Every way
 //! must return the same checksum for each list, which depends on the order of its nodes.
+//!
+//! A signal ends the program after the current walk. The table then has what was measured.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -23,10 +25,13 @@ use std::time::Instant;
 use weft_sync::prefetch;
 
 use crate::draw::{Draw, scramble};
+use crate::environment::RunEnvironment;
 use crate::error::{Error, Result};
+use crate::interruption::Interruption;
 use crate::machine_memory;
 use crate::process;
-use crate::report::median;
+use crate::progress::{log_line, print_result};
+use crate::report::{ReportTable, format_decimal, format_ratio, median, write_table};
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +51,10 @@ pub struct InterleaveOptions {
     pub seed: u64,
     /// The core on which the program runs; `None` is any.
     pub core: Option<usize>,
+    /// The command line of this program, for the result.
+    pub command_line: String,
+    /// The request to end the run before its time.
+    pub interruption: Interruption,
 }
 
 /// A node of a list. Indexes instead of pointers need half the memory, and no unsafe code.
@@ -77,10 +86,14 @@ const LINE_BYTES: usize = 64;
 
 impl LinkedLists {
     /// Creates `lists` lists of `length` nodes each.
-    fn new(lists: usize, length: usize, seed: u64) -> LinkedLists {
+    ///
+    /// # Errors
+    /// Fails if the run is interrupted.
+    fn new(lists: usize, length: usize, seed: u64, interruption: &Interruption) -> Result<LinkedLists> {
         let mut nodes = vec![Node::default(); lists * length];
         let mut successors = vec![0; length];
         for list in 0..lists {
+            interruption.check()?;
             random_cycle(&mut successors, scramble(seed ^ scramble(list as u64)));
             for (place, successor) in successors.iter().enumerate() {
                 let index = place * lists + list;
@@ -90,7 +103,7 @@ impl LinkedLists {
                 };
             }
         }
-        LinkedLists { nodes, lists }
+        Ok(LinkedLists { nodes, lists })
     }
 
     /// The number of nodes of each list.
@@ -161,51 +174,66 @@ fn visit(sum: u64, value: u32, work: usize) -> u64 {
 }
 
 /// The results of all rounds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct WalkTimes {
     /// The nanoseconds per node of each way, in each round.
     ns_per_node: [Vec<f64>; WALKS.len()],
-    /// The checksum of all lists.
-    checksum: u64,
+    /// The checksum of each list, once there was a walk.
+    sums: Option<Vec<u64>>,
+}
+
+impl WalkTimes {
+    /// Returns the checksum of all lists.
+    fn checksum(&self) -> u64 {
+        let sums = self.sums.iter().flatten();
+        sums.fold(0, |all, sum| scramble(all ^ sum))
+    }
 }
 
 /// Measures the walks and prints a table.
 ///
 /// # Errors
-/// Fails if the memory does not suffice, the core does not exist, or two ways have different checksums.
+/// Fails if the memory does not suffice, the core does not exist, two ways have different checksums, or the run is
+/// interrupted. What was measured before a failure is printed all the same.
 pub fn run(options: &InterleaveOptions) -> Result<()> {
+    let environment = RunEnvironment::current();
     let bytes = memory_bytes(options)?;
     check_available(bytes, machine_memory::available_bytes())?;
     if let Some(core) = options.core {
         process::pin_this_thread(&[core])?;
     }
-    eprintln!("creating {} lists of {} nodes", options.lists, options.nodes);
-    let lists = LinkedLists::new(options.lists, options.nodes, options.seed);
-    let times = measure(&lists, options)?;
-    print!("{}", results_text(options, &times));
-    Ok(())
+    log_line(format_args!(
+        "creating {} lists of {} nodes",
+        options.lists, options.nodes
+    ));
+    let lists = LinkedLists::new(options.lists, options.nodes, options.seed, &options.interruption)?;
+    let mut times = WalkTimes::default();
+    let outcome = measure(&lists, options, &mut times);
+    if times.ns_per_node.iter().any(|ns| !ns.is_empty()) {
+        let text = results_text(&environment, options, &times, outcome.as_ref().err());
+        print_result(&text);
+    }
+    outcome
 }
 
 /// Walks in all ways, in each round.
-fn measure(lists: &LinkedLists, options: &InterleaveOptions) -> Result<WalkTimes> {
-    let mut ns_per_node: [Vec<f64>; WALKS.len()] = Default::default();
-    let mut expected: Option<Vec<u64>> = None;
-    for round in 0..options.rounds {
-        for ((name, walk), times) in WALKS.iter().zip(&mut ns_per_node) {
+fn measure(lists: &LinkedLists, options: &InterleaveOptions, times: &mut WalkTimes) -> Result<()> {
+    for round in 1..=options.rounds {
+        for ((name, walk), ns_per_node) in WALKS.iter().zip(&mut times.ns_per_node) {
+            options.interruption.check()?;
             let begin = Instant::now();
             let sums = black_box(walk(black_box(lists), options.work));
             let ns = begin.elapsed().as_nanos() as f64 / lists.nodes.len() as f64;
-            eprintln!("round {}: {name}: {ns:.2} ns per node", round + 1);
-            times.push(ns);
-            if expected.get_or_insert_with(|| sums.clone()) != &sums {
+            let rounds = options.rounds;
+            log_line(format_args!("round {round} of {rounds}: {name}: {ns:.2} ns per node"));
+            if times.sums.get_or_insert_with(|| sums.clone()) != &sums {
                 let text = format!("{name}: the checksums differ from those of the walk before");
                 return Err(Error::WrongReply(text));
             }
+            ns_per_node.push(ns);
         }
     }
-    let sums = expected.unwrap_or_default();
-    let checksum = sums.iter().fold(0u64, |all, sum| scramble(all ^ sum));
-    Ok(WalkTimes { ns_per_node, checksum })
+    Ok(())
 }
 
 /// Returns the number of bytes that the lists need, with the largest array that creates them.
@@ -233,28 +261,52 @@ fn check_available(needed: u64, available: Option<u64>) -> Result<()> {
     }
 }
 
-/// Formats the results as a Markdown table.
-fn results_text(options: &InterleaveOptions, times: &WalkTimes) -> String {
+/// Formats the results as a Markdown table, with the reason why the run ended early.
+fn results_text(
+    environment: &RunEnvironment,
+    options: &InterleaveOptions,
+    times: &WalkTimes,
+    early_end: Option<&Error>,
+) -> String {
     let bytes = options.lists * options.nodes * size_of::<Node>();
     let mut text = format!(
-        "{} lists of {} nodes of {} B in one array of {:.0} MB (a line of memory has {LINE_BYTES} B), each in a random \
-         order, {} multiplications per node, {} rounds, {}. All ways have the checksum {:016x}.\n\n\
-         | walk | ns per node, median | times as fast as one after the other |\n|---|---:|---:|\n",
+        "{}.\n\nCommand line: `{}` of weft-bench {}.\n\n\
+         {} lists of {} nodes of {} B in one array of {:.0} MB (a line of memory has {LINE_BYTES} B), each in a random \
+         order, {} multiplications per node, {} rounds. All walks below have the checksum {:016x}.\n\n",
+        environment.text(),
+        options.command_line,
+        env!("CARGO_PKG_VERSION"),
         options.lists,
         options.nodes,
         size_of::<Node>(),
         bytes as f64 / 1e6,
         options.work,
         options.rounds,
-        process::processor_name(),
-        times.checksum
+        times.checksum()
     );
-    let baseline = &times.ns_per_node[0];
-    for ((name, _), ns) in WALKS.iter().zip(&times.ns_per_node) {
-        let ratios = baseline.iter().zip(ns).map(|(first, this)| first / this);
-        let time = median(ns.iter().copied()).unwrap_or_default();
-        let ratio = median(ratios).unwrap_or_default();
-        text.push_str(&format!("| {name} | {time:.2} | {ratio:.2}x |\n"));
+    if let Some(reason) = early_end {
+        text.push_str(&format!("**The run ended early: {reason}.**\n\n"));
     }
+    let baseline = &times.ns_per_node[0];
+    let rows = WALKS.iter().zip(&times.ns_per_node).map(|((name, _), ns)| {
+        let ratios = baseline.iter().zip(ns).map(|(first, this)| first / this);
+        vec![
+            (*name).to_string(),
+            ns.len().to_string(),
+            format_decimal(median(ns.iter().copied()), 2),
+            format_ratio(median(ratios)),
+        ]
+    });
+    let heads = [
+        "walk",
+        "rounds",
+        "ns per node, median",
+        "times as fast as one after the other",
+    ];
+    let table = ReportTable {
+        heads: heads.map(String::from).to_vec(),
+        rows: rows.collect(),
+    };
+    write_table(&mut text, &table);
     text
 }

@@ -2,7 +2,11 @@
 //!
 //! A terminal sends SIGINT to every process of its foreground group, so the measured servers end too. The next request
 //! to one of them then fails. [`Interruption::explain`] turns such an error into [`Error::Interrupted`].
+//!
+//! A signal that is ignored when the program starts stays ignored: `nohup` does that with SIGHUP, so that a run of
+//! hours survives its terminal, and shells do it with SIGINT for programs in the background of a script.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -26,18 +30,23 @@ pub struct Interruption {
 }
 
 impl Interruption {
-    /// Creates a request that SIGINT (Ctrl-C), SIGTERM and SIGHUP make. A second SIGINT ends the process at once.
+    /// Creates a request that SIGINT (Ctrl-C), SIGTERM and SIGHUP make, unless they are ignored. A second SIGINT ends
+    /// the process at once.
     ///
     /// # Errors
     /// Fails if the system refuses the signal handlers.
     pub fn on_signals() -> Result<Interruption> {
         let interruption = Interruption::default();
-        // The handlers of a signal run in the order of their registration. This one finds the flag set from the second
-        // SIGINT on.
-        let exit_code = i32::from(INTERRUPTED_EXIT_CODE);
-        flag::register_conditional_shutdown(SIGINT, exit_code, Arc::clone(&interruption.requested))
-            .context("handling signals")?;
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let status = fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
+        let signals = [SIGINT, SIGTERM, SIGHUP];
+        for signal in signals.into_iter().filter(|signal| !is_ignored(&status, *signal)) {
+            if signal == SIGINT {
+                // The handlers of a signal run in the order of their registration. This one finds the flag set from
+                // the second SIGINT on.
+                let exit_code = i32::from(INTERRUPTED_EXIT_CODE);
+                flag::register_conditional_shutdown(SIGINT, exit_code, Arc::clone(&interruption.requested))
+                    .context("handling signals")?;
+            }
             interruption.watch(signal)?;
         }
         Ok(interruption)
@@ -87,4 +96,11 @@ impl Interruption {
     pub fn explain<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|error| if self.is_requested() { Error::Interrupted } else { error })
     }
+}
+
+/// Returns `true` if a process with this text in `/proc/PID/status` ignores a signal.
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| (mask >> (signal - 1)) & 1 == 1)
 }

@@ -11,11 +11,15 @@ mod content;
 mod control;
 mod draw;
 mod driver;
+mod environment;
 mod error;
 mod eviction;
 mod expect;
 mod fill;
+mod flag_tables;
 mod flags;
+#[cfg(test)]
+mod folder_for_tests;
 mod html_report;
 mod interleave;
 mod interruption;
@@ -45,7 +49,7 @@ fn main() -> ExitCode {
     match cli::run(&words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("weft-bench: {error}");
+            progress::log_line(format_args!("weft-bench: {error}"));
             ExitCode::from(error.exit_code())
         }
     }

@@ -77,12 +77,12 @@ impl Progress {
         }
     }
 
-    /// Writes a line of text. A write error is ignored: it must not end the run, which would leave servers running.
+    /// Writes a line of text. A write error is ignored, as by [`log_line`].
     pub fn log(&self, text: fmt::Arguments<'_>) {
-        let _ = match &self.bars {
-            Some(bars) => bars.group.println(text.to_string()),
-            None => writeln!(io::stderr(), "{text}"),
-        };
+        match &self.bars {
+            Some(bars) => drop(bars.group.println(text.to_string())),
+            None => log_line(text),
+        }
     }
 
     /// Removes the bars.
@@ -92,6 +92,18 @@ impl Progress {
             bars.total.finish_and_clear();
         }
     }
+}
+
+/// Writes a line of text to standard error. A write error, such as that of a terminal that was closed, is ignored: it
+/// must not end the run, which would leave servers running and results unwritten.
+pub fn log_line(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Writes a result to standard output. A write error is ignored, as by [`log_line`].
+pub fn print_result(text: &str) {
+    let mut output = io::stdout();
+    let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
 }
 
 impl ProgressBars {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use crate::environment::RunEnvironment;
 use crate::run::Measurement;
 
 #[cfg(test)]
@@ -92,15 +93,15 @@ pub struct Section {
     pub worker_points: Vec<WorkerPoint>,
 }
 
-/// All results of one `compare` or `report`.
+/// All results of one run.
 #[derive(Debug)]
 pub struct Report {
-    /// The name of the CPU.
-    pub processor: String,
-    /// The release of the kernel.
-    pub kernel: String,
+    /// The machine and the time.
+    pub environment: RunEnvironment,
     /// The command line of this program.
     pub command_line: String,
+    /// The reason why the run ended before its time.
+    pub early_end: Option<String>,
     /// The parameters of the loads.
     settings: Value,
     /// The version of each side.
@@ -404,27 +405,39 @@ impl Section {
 }
 
 impl Report {
-    /// Creates a report without results, for this machine and the command line of this program.
-    pub fn new(processor: String, kernel: String, command_line: String, settings: Value) -> Report {
-        let (versions, sections, idle) = (Vec::new(), Vec::new(), Vec::new());
+    /// Creates a report without results, for a machine and the command line of this program.
+    pub fn new(environment: RunEnvironment, command_line: String, settings: Value) -> Report {
         Report {
-            processor,
-            kernel,
+            environment,
             command_line,
+            early_end: None,
             settings,
-            versions,
-            sections,
-            idle,
+            versions: Vec::new(),
+            sections: Vec::new(),
+            idle: Vec::new(),
         }
     }
 
-    /// Formats the machine, the command line and the versions of the servers as Markdown.
+    /// Returns `true` if something was measured.
+    pub fn has_rows(&self) -> bool {
+        let has_rows = |section: &Section| !section.loads.is_empty() || !section.memory.is_empty();
+        !self.idle.is_empty() || self.sections.iter().any(has_rows)
+    }
+
+    /// Formats the machine, the command line and the versions of the servers as Markdown, and the reason for an early
+    /// end.
     pub fn head_markdown(&self) -> String {
         let mut text = String::new();
-        let _ = writeln!(text, "{}, Linux {}.", self.processor, self.kernel);
+        let _ = writeln!(text, "{}.", self.environment.text());
         let _ = writeln!(text, "\nCommand line: `{}`.\n", self.command_line);
         for (label, version) in &self.versions {
             let _ = writeln!(text, "- {label}: {version}.");
+        }
+        if let Some(reason) = &self.early_end {
+            let _ = writeln!(
+                text,
+                "\n**The run ended early: {reason}.** The tables have what was measured until then."
+            );
         }
         text
     }
@@ -458,9 +471,13 @@ impl Report {
         let version = |(label, version): &(String, String)| json!({ "label": label, "version": version });
         let idle = |row: &IdleRow| json!({ "label": row.label, "seconds": row.seconds, "cpu_ms": row.cpu_ms });
         json!({
-            "processor": self.processor,
-            "kernel": self.kernel,
+            "date": self.environment.date,
+            "processor": self.environment.processor,
+            "processors": self.environment.processors,
+            "memory_bytes": self.environment.memory_bytes,
+            "kernel": self.environment.kernel,
             "command_line": self.command_line,
+            "early_end": self.early_end,
             "settings": self.settings,
             "versions": self.versions.iter().map(version).collect::<Vec<Value>>(),
             "sections": self.sections.iter().map(Section::json).collect::<Vec<Value>>(),

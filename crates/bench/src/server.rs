@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::control::ControlConnection;
 use crate::error::{Error, ErrorContext, Result};
 use crate::process;
+use crate::progress::log_line;
 use crate::tls::TlsIdentity;
 
 #[cfg(test)]
@@ -182,7 +183,7 @@ impl Drop for BenchServer {
 
 fn remove_directory(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
-        eprintln!("weft-bench: cannot remove {}: {error}", folder.display());
+        log_line(format_args!("weft-bench: cannot remove {}: {error}", folder.display()));
     }
 }
 

@@ -18,6 +18,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use crate::error::{Error, ErrorContext, Result};
+use crate::progress::log_line;
 
 #[cfg(test)]
 mod tests;
@@ -101,7 +102,10 @@ impl TlsIdentity {
 impl Drop for TlsIdentity {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
-            eprintln!("weft-bench: cannot remove {}: {error}", self.folder.display());
+            log_line(format_args!(
+                "weft-bench: cannot remove {}: {error}",
+                self.folder.display()
+            ));
         }
     }
 }

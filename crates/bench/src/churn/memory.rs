@@ -44,6 +44,18 @@ impl MemorySample {
         })
     }
 
+    /// Formats it as a text about the progress of a run.
+    pub fn text(&self, max_memory: u64) -> String {
+        let ratio = |bytes: u64| bytes as f64 / max_memory as f64;
+        format!(
+            "RSS {:.2}x and used memory {:.2}x maxmemory, {} keys evicted, {} expired",
+            ratio(self.rss),
+            ratio(self.used),
+            self.evicted,
+            self.expired
+        )
+    }
+
     fn rss_to_used(&self) -> f64 {
         self.rss as f64 / self.used.max(1) as f64
     }
@@ -60,6 +72,8 @@ pub struct LoadSamples {
     pub samples: Vec<MemorySample>,
     /// The number of times that all keys were flushed.
     pub flushes: u64,
+    /// `true` if the load ran to its end.
+    pub is_complete: bool,
 }
 
 impl LoadSamples {
@@ -115,6 +129,8 @@ pub struct ShrinkSamples {
     pub before: MemorySample,
     /// The samples since the last reply to the clients.
     pub after: Vec<MemorySample>,
+    /// `true` if the server was observed to the end.
+    pub is_complete: bool,
 }
 
 impl ShrinkSamples {

@@ -12,12 +12,15 @@
 //!
 //! A server that wants to follow its data must find free pages although the values that are left lie between the freed
 //! ones (fragmentation), and return them to the system.
+//!
+//! Whatever ends the run, a signal or a failure, the table has what was observed until then.
 
 mod client;
 mod memory;
 mod results;
 mod values;
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,10 +30,10 @@ use crate::comparison::server_recipe;
 use crate::content::ValuePool;
 use crate::control::ControlConnection;
 use crate::error::{Error, ErrorContext, Result};
-use crate::flags::{Flag, flag};
 use crate::interruption::Interruption;
 use crate::machine_memory;
 use crate::process;
+use crate::progress::log_line;
 use crate::server::{BenchServer, ServerParameters};
 use crate::sets::{ComparisonSide, Program, side};
 use client::{ChurnClient, Shrinking, change_until_stopped};
@@ -40,43 +43,14 @@ use results::{ChurnReport, ChurnRow};
 #[cfg(test)]
 mod tests;
 
-/// The flags besides those about the servers and their client.
-pub const FLAGS: &[Flag] = &[
-    flag("--maxmemory", "BYTES", "1gb", "maxmemory of the servers"),
-    flag("--seconds", "S", "3600", "length of the churn on each server"),
-    flag(
-        "--flush-every",
-        "S",
-        "600",
-        "seconds between two FLUSHDB during the churn; 0 for none",
-    ),
-    flag(
-        "--settle",
-        "S",
-        "60",
-        "seconds of observation after all keys have shrunk",
-    ),
-    flag("--keys", "N", "", "size of the key space [about twice as many as fit]"),
-    flag(
-        "--pipeline",
-        "N",
-        "8",
-        "outstanding requests per connection; one of them reads",
-    ),
-    flag("--seed", "N", "1", "seed of all random choices"),
-    flag(
-        "--out-dir",
-        "FOLDER",
-        "results",
-        "folder for the Markdown and JSON files",
-    ),
-];
-
 /// The time between two samples during the churn.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time between two samples after the data have shrunk.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The time between two lines about the progress of the churn.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A server is full again at this share of `maxmemory`.
 const FULL_SHARE: f64 = 0.95;
@@ -87,8 +61,12 @@ const REFILL_LIMIT: Duration = Duration::from_secs(600);
 /// The ways in which the data shrink, in this order.
 const SHRINKINGS: [Shrinking; 2] = [Shrinking::Rewriting, Shrinking::Deleting];
 
+/// The environment of a Valkey with a preloaded jemalloc. Valkey switches on the thread that returns free pages of its
+/// own jemalloc (`jemalloc-bg-thread`), but cannot do so for a preloaded one, which would keep them instead.
+const PRELOADED_JEMALLOC: &[(&str, &str)] = &[("MALLOC_CONF", "background_thread:true")];
+
 /// The servers. A build of Valkey without its own jemalloc refuses `activedefrag`.
-const SIDES: [ComparisonSide; 3] = [
+const SIDES: &[ComparisonSide] = &[
     side("Weft", Program::Weft, "--io-threads 1"),
     side("Valkey", Program::Valkey, "--io-threads 1"),
     ComparisonSide {
@@ -96,6 +74,9 @@ const SIDES: [ComparisonSide; 3] = [
         ..side("Valkey, activedefrag", Program::Valkey, "--io-threads 1")
     },
 ];
+
+/// The name of the files with the results.
+const FILES: &str = "churn";
 
 /// The options of `churn`.
 #[derive(Debug)]
@@ -127,7 +108,8 @@ impl ChurnOptions {
     }
 }
 
-/// Runs the churn on each server, prints the table, and writes the files. They are written after each server.
+/// Runs the churn on each server, prints the table, and writes the files. They are written after each server, and when
+/// the run ends early.
 ///
 /// # Errors
 /// Fails if a binary or memory is missing, a server fails, a reply is wrong, the results cannot be written, or the run
@@ -136,14 +118,29 @@ pub fn run(options: &ChurnOptions) -> Result<()> {
     options.compare.check_files()?;
     check_available(options.max_memory, machine_memory::available_bytes())?;
     let mut report = ChurnReport::new(options);
-    for side in &SIDES {
-        let Some(recipe) = recipe(options, side) else { continue };
-        let outcome = run_side(options, side, &recipe, &mut report);
-        options.compare.interruption.explain(outcome)?;
-        let folder = &options.compare.out_dir;
-        compare::write_files(folder, "churn", &report.markdown(), &report.json())?;
+    let outcome = run_sides(options, &mut report);
+    let outcome = options.compare.interruption.explain(outcome);
+    report.end(compare::early_end(&outcome));
+    if !report.has_results() {
+        return outcome;
     }
-    print!("{}", report.markdown());
+    let folder = &options.compare.out_dir;
+    compare::finish(folder, FILES, &report.markdown(), &report.json(), outcome)
+}
+
+fn run_sides(options: &ChurnOptions, report: &mut ChurnReport) -> Result<()> {
+    let with_recipe = |side| Some((side, recipe(options, side)?));
+    let sides: Vec<(&ComparisonSide, ServerParameters)> = SIDES.iter().filter_map(with_recipe).collect();
+    let each_s = options.duration.as_secs_f64() + SHRINKINGS.len() as f64 * options.settle.as_secs_f64();
+    log_line(format_args!(
+        "{} servers, one after the other, each for {:.0} min and the time to fill it",
+        sides.len(),
+        each_s / 60.0
+    ));
+    for (side, recipe) in &sides {
+        run_side(options, side, recipe, report)?;
+        compare::write_files(&options.compare.out_dir, FILES, &report.markdown(), &report.json())?;
+    }
     Ok(())
 }
 
@@ -162,6 +159,9 @@ fn check_available(max_memory: u64, available: Option<u64>) -> Result<()> {
 /// Returns the parameters for starting the server of a side; `None` if its binary does not take part.
 fn recipe(options: &ChurnOptions, side: &ComparisonSide) -> Option<ServerParameters> {
     let mut recipe = server_recipe(&options.compare, side, true)?;
+    if recipe.preload.is_some() {
+        recipe.environment = PRELOADED_JEMALLOC;
+    }
     let limit = options.max_memory.to_string();
     recipe
         .arguments
@@ -182,8 +182,9 @@ fn run_side(
         command.push_str(&format!("`, then `{}", side.before_load));
         match control.call_line(side.before_load) {
             Ok(_) => {}
-            Err(Error::Server(reply)) => {
-                eprintln!("{} is left out: {reply}", side.label);
+            // Other errors are those of a server that has ended or does not answer.
+            Err(Error::Server(reply)) if reply.contains(": -") => {
+                log_line(format_args!("{} is left out: {reply}", side.label));
                 report.leave_out(side.label, reply);
                 return Ok(());
             }
@@ -191,21 +192,21 @@ fn run_side(
         }
     }
     report.record_version(side.label, recipe, &mut control)?;
+    let clients = ChurnClients::connect(options, server.address)?;
+    let row = report.begin_row(side.label, command);
     let mut observed = ObservedServer {
         options,
         label: side.label,
         pid: server.pid(),
         control,
-        clients: ChurnClients::connect(options, &server)?,
+        clients,
     };
-    let load = observed.churn()?;
-    let counts = observed.clients.counts();
-    let mut row = ChurnRow::new(side.label, command, load, counts);
-    for how in SHRINKINGS {
-        row.shrinks.push(observed.fill_and_shrink(how)?);
-    }
-    report.rows.push(row);
-    Ok(())
+    let outcome = observed.churn(&mut row.load);
+    row.counts = observed.clients.counts();
+    outcome?;
+    SHRINKINGS
+        .into_iter()
+        .try_for_each(|how| observed.fill_and_shrink(how, row))
 }
 
 /// A server with its clients, and the connection over which it is observed.
@@ -218,20 +219,29 @@ struct ObservedServer<'o> {
 }
 
 impl ObservedServer<'_> {
-    /// Runs the churn, and samples the memory meanwhile.
-    fn churn(&mut self) -> Result<LoadSamples> {
+    /// Runs the churn, and samples the memory meanwhile. After a failure, `load` has the samples before it.
+    fn churn(&mut self, load: &mut LoadSamples) -> Result<()> {
         let (options, label, pid, control) = (self.options, self.label, self.pid, &mut self.control);
         let interruption = &options.compare.interruption;
-        eprintln!("{label}: {} s of churn", options.duration.as_secs_f64());
+        log_line(format_args!("{label}: {} s of churn", options.duration.as_secs_f64()));
         self.clients.change_while(options.pipeline, |stop| {
             let interval = SAMPLE_INTERVAL.min(options.duration / 10);
             let begin = Instant::now();
             let mut next = begin + interval;
             let mut next_flush = options.flush_interval.map(|interval| begin + interval);
-            let mut load = LoadSamples::default();
+            let mut next_line = begin + PROGRESS_INTERVAL;
             while next <= begin + options.duration && !stop.load(Ordering::Relaxed) {
                 interruption.sleep_until(next)?;
-                load.samples.push(MemorySample::read(pid, control, begin)?);
+                let sample = MemorySample::read(pid, control, begin)?;
+                load.samples.push(sample);
+                if next_line <= next {
+                    let (progress, whole_s) = (sample.text(options.max_memory), options.duration.as_secs_f64());
+                    log_line(format_args!(
+                        "{label}: {:.0} of {whole_s:.0} s, {progress}",
+                        sample.seconds
+                    ));
+                    next_line += PROGRESS_INTERVAL;
+                }
                 if next_flush.is_some_and(|due| due <= next) {
                     control.call(&["FLUSHDB"])?;
                     load.flushes += 1;
@@ -239,42 +249,74 @@ impl ObservedServer<'_> {
                 }
                 next += interval;
             }
-            Ok(load)
+            // A client that fails ends the load, too.
+            load.is_complete = !stop.load(Ordering::Relaxed);
+            Ok(())
         })
     }
 
-    /// Lets the clients fill the server again and shrink their data. Samples the memory afterwards.
-    fn fill_and_shrink(&mut self, how: Shrinking) -> Result<ShrinkSamples> {
-        let (options, label, pid, control) = (self.options, self.label, self.pid, &mut self.control);
+    /// Lets the clients fill the server again and shrink their data. Samples the memory afterwards. After a failure,
+    /// `row` has the samples before it.
+    fn fill_and_shrink(&mut self, how: Shrinking, row: &mut ChurnRow) -> Result<()> {
+        let (options, label, pid) = (self.options, self.label, self.pid);
         let interruption = &options.compare.interruption;
+        let is_full = self.fill()?;
+        let before = MemorySample::read(pid, &mut self.control, Instant::now())?;
+        if !is_full {
+            row.remarks.push(format!(
+                "{}: the server was not full before, but held {} MB after {} s",
+                how.name(),
+                before.used / 1_000_000,
+                REFILL_LIMIT.as_secs()
+            ));
+        }
+        let shrink_begin = Instant::now();
+        self.clients.shrink(how, interruption)?;
+        let shrink_time = shrink_begin.elapsed();
+        log_line(format_args!(
+            "{label}: {} in {:.1} s",
+            how.name(),
+            shrink_time.as_secs_f64()
+        ));
+        let begin = Instant::now();
+        let first = MemorySample::read(pid, &mut self.control, begin)?;
+        let shrink = row.begin_shrink(ShrinkSamples {
+            how,
+            shrink_time,
+            before,
+            after: vec![first],
+            is_complete: false,
+        });
+        while begin.elapsed() < options.settle {
+            let next = Instant::now() + SETTLE_INTERVAL.min(options.settle);
+            interruption.sleep_until(next.min(begin + options.settle))?;
+            shrink.after.push(MemorySample::read(pid, &mut self.control, begin)?);
+        }
+        shrink.is_complete = true;
+        let last = shrink
+            .last()
+            .map_or(String::new(), |last| last.text(options.max_memory));
+        log_line(format_args!(
+            "{label}: {:.0} s later, {last}",
+            options.settle.as_secs_f64()
+        ));
+        Ok(())
+    }
+
+    /// Lets the clients fill the server. Returns `false` if it is not full after [`REFILL_LIMIT`].
+    fn fill(&mut self) -> Result<bool> {
+        let (options, pid, control) = (self.options, self.pid, &mut self.control);
         let full = (options.max_memory as f64 * FULL_SHARE) as u64;
         let begin = Instant::now();
         self.clients.change_while(options.pipeline, |stop| {
             while !stop.load(Ordering::Relaxed) && begin.elapsed() < REFILL_LIMIT {
                 if MemorySample::read(pid, control, begin)?.used >= full {
-                    break;
+                    return Ok(true);
                 }
-                interruption.sleep_until(Instant::now() + SETTLE_INTERVAL)?;
+                let next = Instant::now() + SETTLE_INTERVAL;
+                options.compare.interruption.sleep_until(next)?;
             }
-            Ok(())
-        })?;
-        let before = MemorySample::read(pid, control, begin)?;
-        let shrink_begin = Instant::now();
-        self.clients.shrink(how, interruption)?;
-        let shrink_time = shrink_begin.elapsed();
-        eprintln!("{label}: {} in {:.1} s", how.name(), shrink_time.as_secs_f64());
-        let begin = Instant::now();
-        let mut after = vec![MemorySample::read(pid, control, begin)?];
-        while begin.elapsed() < options.settle {
-            let next = Instant::now() + SETTLE_INTERVAL.min(options.settle);
-            interruption.sleep_until(next.min(begin + options.settle))?;
-            after.push(MemorySample::read(pid, control, begin)?);
-        }
-        Ok(ShrinkSamples {
-            how,
-            shrink_time,
-            before,
-            after,
+            Ok(false)
         })
     }
 }
@@ -288,14 +330,14 @@ struct ChurnClients {
 
 impl ChurnClients {
     /// Connects the clients, with a thread for each core of the client.
-    fn connect(options: &ChurnOptions, server: &BenchServer) -> Result<ChurnClients> {
+    fn connect(options: &ChurnOptions, address: SocketAddr) -> Result<ChurnClients> {
         process::raise_open_file_limit();
         let cores = options.compare.client_cores.clone();
         let mut threads: Vec<Vec<ChurnClient>> = Vec::new();
         threads.resize_with(cores.len().max(1), Vec::new);
         let (clients, keys) = (options.compare.connections as u64, options.keys());
         for number in 0..clients {
-            let client = ChurnClient::connect(server.address, number, clients, keys, options.seed)?;
+            let client = ChurnClient::connect(address, number, clients, keys, options.seed)?;
             let thread = number as usize % threads.len();
             threads[thread].push(client);
         }

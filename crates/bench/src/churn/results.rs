@@ -13,6 +13,9 @@ use crate::error::Result;
 use crate::report::{Report, ReportTable, format_decimal, format_ratio, format_thousands, write_table};
 use crate::server::ServerParameters;
 
+/// The number of cells of a row for each way of shrinking.
+const CELLS_PER_SHRINKING: usize = 2;
+
 /// The results of one server.
 #[derive(Debug)]
 pub struct ChurnRow {
@@ -21,21 +24,34 @@ pub struct ChurnRow {
     command: String,
     /// The memory during the churn.
     pub load: LoadSamples,
-    counts: ClientCounts,
+    /// The counts of the clients during the churn.
+    pub counts: ClientCounts,
     /// How it followed its data when they shrank.
     pub shrinks: Vec<ShrinkSamples>,
+    /// Remarks below the table.
+    pub remarks: Vec<String>,
 }
 
 impl ChurnRow {
-    /// Creates a row for the churn of a server.
-    pub fn new(label: &'static str, command: String, load: LoadSamples, counts: ClientCounts) -> ChurnRow {
+    /// Creates the row of a server without results.
+    pub fn new(label: &'static str, command: String) -> ChurnRow {
         ChurnRow {
             label,
             command,
-            load,
-            counts,
+            load: LoadSamples::default(),
+            counts: ClientCounts::default(),
             shrinks: Vec::new(),
+            remarks: Vec::new(),
         }
+    }
+
+    /// Adds what was observed so far after the data have shrunk. Returns it, so that more can be added.
+    ///
+    /// # Panics
+    /// Never: there is at least the one that was added.
+    pub fn begin_shrink(&mut self, shrink: ShrinkSamples) -> &mut ShrinkSamples {
+        self.shrinks.push(shrink);
+        self.shrinks.last_mut().expect("one was added")
     }
 
     fn requests_per_s(&self) -> Option<f64> {
@@ -55,7 +71,11 @@ impl ChurnRow {
             format_ratio(self.load.median_rss_to_used()),
         ];
         for shrink in &self.shrinks {
-            let within = format!("> {settle_s:.0} s");
+            let observed_s = match shrink.is_complete {
+                true => settle_s,
+                false => shrink.last().map_or(0.0, |last| last.seconds),
+            };
+            let within = format!("> {observed_s:.0} s");
             cells.push(shrink.follow_s().map_or(within, |seconds| format!("{seconds:.1} s")));
             let megabytes = |bytes: Option<u64>| format_decimal(bytes.map(|bytes| bytes as f64 / 1e6), 0);
             let last = shrink.last();
@@ -65,7 +85,24 @@ impl ChurnRow {
                 megabytes(last.map(|sample| sample.used))
             ));
         }
+        let missing = SHRINKINGS.len().saturating_sub(self.shrinks.len());
+        cells.extend(vec!["-".to_string(); CELLS_PER_SHRINKING * missing]);
         cells
+    }
+
+    /// Returns the remarks below the table: those of the row, and those about what is missing.
+    fn all_remarks(&self, seconds: f64, settle_s: f64) -> Vec<String> {
+        let mut remarks = self.remarks.clone();
+        let observed_s = self.load.samples.last().map_or(0.0, |last| last.seconds);
+        if !self.load.is_complete {
+            remarks.push(format!("only {observed_s:.0} of {seconds:.0} s of churn were observed"));
+        }
+        for shrink in self.shrinks.iter().filter(|shrink| !shrink.is_complete) {
+            let observed_s = shrink.last().map_or(0.0, |last| last.seconds);
+            let how = shrink.how.name();
+            remarks.push(format!("{how}: only {observed_s:.0} of {settle_s:.0} s were observed"));
+        }
+        remarks
     }
 
     fn json(&self, max_memory: u64) -> Value {
@@ -79,6 +116,7 @@ impl ChurnRow {
             "evicted": last.map(|sample| sample.evicted),
             "expired": last.map(|sample| sample.expired),
             "flushes": self.load.flushes,
+            "remarks": self.remarks,
             "samples_after_warmup": self.load.after_warmup().len(),
             "largest_rss_to_maxmemory": self.load.largest_rss_to(max_memory),
             "median_rss_to_maxmemory": self.load.median_rss_to(max_memory),
@@ -95,8 +133,8 @@ pub struct ChurnReport {
     /// The machine and the versions. It has no sections.
     head: Report,
     max_memory: u64,
-    keys: u64,
-    connections: usize,
+    /// The parameters of the clients, as a text.
+    load: String,
     seconds: f64,
     settle_s: f64,
     /// The servers that ran.
@@ -111,13 +149,32 @@ impl ChurnReport {
         ChurnReport {
             head: options.compare.new_report(),
             max_memory: options.max_memory,
-            keys: options.keys(),
-            connections: options.compare.connections,
+            load: load_text(options),
             seconds: options.duration.as_secs_f64(),
             settle_s: options.settle.as_secs_f64(),
             rows: Vec::new(),
             left_out: Vec::new(),
         }
+    }
+
+    /// Adds the row of a server that begins. Returns it, so that results can be added.
+    ///
+    /// # Panics
+    /// Never: there is at least the row that was added.
+    pub fn begin_row(&mut self, label: &'static str, command: String) -> &mut ChurnRow {
+        self.rows.push(ChurnRow::new(label, command));
+        self.rows.last_mut().expect("one was added")
+    }
+
+    /// Ends the run, with the reason if it ended early. A server that was not observed at all gets no row.
+    pub fn end(&mut self, early_end: Option<String>) {
+        self.head.early_end = early_end;
+        self.rows.retain(|row| !row.load.samples.is_empty());
+    }
+
+    /// Returns `true` if a server was observed.
+    pub fn has_results(&self) -> bool {
+        !self.rows.is_empty()
     }
 
     /// Records that a server cannot run, with the error of its reply.
@@ -179,16 +236,17 @@ impl ChurnReport {
         }
         let _ = writeln!(
             text,
-            "\n{} clients, {} keys, values of {SMALLEST_VALUE} B to {LARGEST_VALUE} B, maxmemory of {} MB, {:.0} s. \
-             Ratios are of the samples after the first eviction.\n",
-            self.connections,
-            self.keys,
-            self.max_memory / 1_000_000,
-            self.seconds
+            "\n{}. Ratios are of the samples after the first eviction.\n",
+            self.load
         );
         write_table(&mut text, &self.table());
         for (label, reason) in &self.left_out {
             let _ = writeln!(text, "\n{label} is left out: {reason}.");
+        }
+        for row in &self.rows {
+            for remark in row.all_remarks(self.seconds, self.settle_s) {
+                let _ = writeln!(text, "\n{}: {remark}.", row.label);
+            }
         }
         text
     }
@@ -201,8 +259,7 @@ impl ChurnReport {
         let left_out = left_out.map(|(label, reason)| json!({ "label": label, "reason": reason }));
         json["churn"] = json!({
             "maxmemory": self.max_memory,
-            "keys": self.keys,
-            "connections": self.connections,
+            "load": self.load,
             "seconds": self.seconds,
             "settle_seconds": self.settle_s,
             "rows": rows.collect::<Vec<Value>>(),
@@ -210,4 +267,22 @@ impl ChurnReport {
         });
         json
     }
+}
+
+/// Formats what the clients of all servers have in common.
+fn load_text(options: &ChurnOptions) -> String {
+    let flushes = options.flush_interval.map_or("never flushed".to_string(), |interval| {
+        format!("flushed every {:.0} s", interval.as_secs_f64())
+    });
+    format!(
+        "{} clients with {} requests each, {} keys, {flushes}, values of {SMALLEST_VALUE} B to {LARGEST_VALUE} B, \
+         maxmemory of {} MB, {:.0} s, seed {}; {}",
+        options.compare.connections,
+        options.pipeline,
+        options.keys(),
+        options.max_memory / 1_000_000,
+        options.duration.as_secs_f64(),
+        options.seed,
+        options.compare.pinning_text()
+    )
 }

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use super::client::ClientCounts;
 use super::values::{ChurnValue, LARGEST_VALUE, SMALLEST_VALUE, ValueKind, content, mean_bytes};
 use super::*;
-use crate::compare::DataSize;
 use crate::content::key_name;
 use crate::server_for_tests::serve;
 
@@ -192,27 +192,9 @@ fn sample(seconds: f64, rss: u64, used: u64, evicted: u64) -> MemorySample {
 fn options() -> ChurnOptions {
     ChurnOptions {
         compare: CompareOptions {
-            weft: PathBuf::from("weft-server"),
-            valkey: Some(PathBuf::from("valkey-server")),
-            preload: None,
-            valkey_tls: None,
-            valkey_huge_pages: false,
-            weft_args: Vec::new(),
-            valkey_args: Vec::new(),
-            sets: Vec::new(),
-            rounds: None,
-            window: None,
-            warmup: None,
-            data_size: DataSize::AsInSets,
-            settle_interval: Duration::ZERO,
-            workers: Vec::new(),
             connections: 50,
-            server_cores: vec![0],
             client_cores: vec![1],
-            client_threads: 1,
-            out_dir: PathBuf::new(),
-            command_line: "weft-bench churn".into(),
-            interruption: Interruption::default(),
+            ..CompareOptions::for_tests("weft-bench churn")
         },
         max_memory: 1_000_000,
         duration: Duration::from_secs(4),
@@ -225,7 +207,8 @@ fn options() -> ChurnOptions {
 }
 
 fn row() -> ChurnRow {
-    let load = LoadSamples {
+    let mut row = ChurnRow::new("Weft", "weft-server".into());
+    row.load = LoadSamples {
         samples: vec![
             sample(1.0, 9_000_000, 500_000, 0),
             sample(2.0, 1_200_000, 1_000_000, 10),
@@ -233,22 +216,22 @@ fn row() -> ChurnRow {
             sample(4.0, 1_300_000, 1_000_000, 40),
         ],
         flushes: 1,
+        is_complete: true,
     };
-    let counts = ClientCounts {
+    row.counts = ClientCounts {
         requests: 8000,
         refused: 2,
     };
-    let mut row = ChurnRow::new("Weft", "weft-server".into(), load, counts);
-    let before = sample(0.0, 1_000_000, 1_000_000, 0);
     for (how, last_rss) in [(Shrinking::Rewriting, 14_000_000), (Shrinking::Deleting, 16_000_000)] {
-        row.shrinks.push(ShrinkSamples {
+        row.begin_shrink(ShrinkSamples {
             how,
             shrink_time: Duration::from_secs(1),
-            before,
+            before: sample(0.0, 1_000_000, 1_000_000, 0),
             after: vec![
                 sample(0.0, 90_000_000, 10_000_000, 0),
                 sample(2.5, last_rss, 10_000_000, 0),
             ],
+            is_complete: true,
         });
     }
     row
@@ -292,6 +275,102 @@ fn the_table_has_all_servers_and_says_who_is_left_out() {
     assert_eq!(json["churn"]["rows"][0]["samples"][1][1], 1_200_000);
     assert_eq!(json["churn"]["rows"][0]["shrinks"][0]["seconds_until_followed"], 2.5);
     assert_eq!(json["churn"]["left_out"][0]["label"], "Valkey, activedefrag");
+    for part in ["ended early", "were observed"] {
+        assert!(!text.contains(part), "{part} is in\n{text}");
+    }
+}
+
+#[test]
+fn the_table_has_what_was_observed_until_an_early_end() {
+    let mut report = ChurnReport::new(&options());
+    report.rows.push(row());
+    let partial = report.begin_row("Valkey", "valkey-server".into());
+    partial.load.samples.push(sample(3.0, 1_100_000, 1_000_000, 10));
+    partial.begin_shrink(ShrinkSamples {
+        after: vec![sample(2.0, 90_000_000, 10_000_000, 0)],
+        is_complete: false,
+        ..row().shrinks.remove(0)
+    });
+    report.begin_row("Valkey, activedefrag", "valkey-server".into());
+    report.end(Some("interrupted".into()));
+    assert!(report.has_results());
+    let text = report.markdown();
+    for part in [
+        "**The run ended early: interrupted.**",
+        "| Valkey | 0 | 3 | 0 | 0 | 1.10x | 1.10x | 1.10x | > 2 s | 90 / 10 | - | - |\n",
+        "\nValkey: only 3 of 4 s of churn were observed.\n",
+        "\nValkey: values rewritten: only 2 of 60 s were observed.\n",
+        "50 clients with 8 requests each, 180 keys, never flushed,",
+        "; servers on CPU 0, client on CPU 1. Ratios",
+    ] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    assert!(!text.contains("activedefrag"), "{text}");
+    let heads = text.lines().find(|line| line.starts_with("| server")).expect("heads");
+    let columns = |line: &str| line.matches('|').count();
+    let rows = text
+        .lines()
+        .filter(|line| line.starts_with("| Weft") || line.starts_with("| Valkey"));
+    assert!(rows.clone().count() == 2 && rows.clone().all(|row| columns(row) == columns(heads)));
+    let mut nothing = ChurnReport::new(&options());
+    nothing.begin_row("Weft", "weft-server".into());
+    nothing.end(Some("interrupted".into()));
+    assert!(!nothing.has_results());
+}
+
+/// Starts a server that requests the end of the run when INFO is asked for the third time.
+fn server_that_interrupts(interruption: &Interruption) -> SocketAddr {
+    let (store, asked, interruption) = (Store::default(), AtomicU64::new(0), interruption.clone());
+    serve(move |request| match request[0].as_slice() {
+        b"INFO" => {
+            if asked.fetch_add(1, Ordering::Relaxed) == 2 {
+                interruption.request();
+            }
+            let text = "used_memory:1000\r\nevicted_keys:7\r\nexpired_keys:0\r\n";
+            format!("${}\r\n{text}\r\n", text.len()).into_bytes()
+        }
+        _ => answer(request, &store),
+    })
+}
+
+#[test]
+fn an_interrupted_churn_keeps_its_samples() {
+    let mut options = options();
+    options.compare.client_cores = Vec::new();
+    options.compare.connections = 2;
+    options.duration = Duration::from_millis(200);
+    let address = server_that_interrupts(&options.compare.interruption);
+    let mut observed = ObservedServer {
+        options: &options,
+        label: "Weft",
+        pid: std::process::id(),
+        control: ControlConnection::connect(address, 2).expect("a connection"),
+        clients: ChurnClients::connect(&options, address).expect("connections"),
+    };
+    let mut load = LoadSamples::default();
+    assert!(matches!(observed.churn(&mut load), Err(Error::Interrupted)));
+    assert_eq!((load.samples.len(), load.is_complete), (3, false));
+    assert_eq!(load.samples[2].evicted, 7);
+}
+
+#[test]
+fn progress_is_shown_as_ratios_to_the_limit() {
+    assert_eq!(
+        sample(1.0, 1_150_000, 990_000, 12).text(1_000_000),
+        "RSS 1.15x and used memory 0.99x maxmemory, 12 keys evicted, 0 expired"
+    );
+}
+
+#[test]
+fn a_preloaded_jemalloc_returns_free_pages_as_that_of_valkey_does() {
+    let mut options = options();
+    let environment = |options: &ChurnOptions, side: usize| recipe(options, &SIDES[side]).expect("a side").environment;
+    assert!(environment(&options, 1).is_empty());
+    options.compare.preload = Some(PathBuf::from("libjemalloc.so.2"));
+    assert!(environment(&options, 0).is_empty(), "Weft has an allocator of its own");
+    assert_eq!(environment(&options, 1), [("MALLOC_CONF", "background_thread:true")]);
+    let command = recipe(&options, &SIDES[2]).expect("a side").command_text();
+    assert!(command.starts_with("LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=background_thread:true valkey-server"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of the command line.
 
 use super::*;
+use crate::flags::Flag;
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_string).collect()
@@ -9,13 +10,14 @@ fn words(line: &str) -> Vec<String> {
 #[test]
 fn flags_are_unique_and_their_defaults_can_be_read() {
     for table in [
-        RUN_TABLE,
-        FILL_TABLE,
-        COMPARE_TABLE,
-        REPORT_TABLE,
-        CHURN_TABLE,
-        EVICTION_TABLE,
-        INTERLEAVE_TABLE,
+        flag_tables::RUN,
+        flag_tables::FILL,
+        flag_tables::COMPARE,
+        flag_tables::REPORT,
+        flag_tables::CHURN,
+        flag_tables::EVICTION,
+        flag_tables::INTERLEAVE,
+        flag_tables::KEYSPACE,
     ] {
         let flags: Vec<&Flag> = table.iter().copied().flatten().collect();
         for (position, flag) in flags.iter().enumerate() {
@@ -24,9 +26,9 @@ fn flags_are_unique_and_their_defaults_can_be_read() {
             assert!(flag.name.starts_with("--") && !flag.help.is_empty());
         }
     }
-    let given = GivenFlags::parse(RUN_TABLE, &words("--load mixed --zipf 0.99")).expect("valid");
+    let given = GivenFlags::parse(flag_tables::RUN, &words("--load mixed --zipf 0.99")).expect("valid");
     workload(&given).expect("a workload");
-    let given = GivenFlags::parse(COMPARE_TABLE, &words("--weft x --set all")).expect("valid");
+    let given = GivenFlags::parse(flag_tables::COMPARE, &words("--weft x --set all")).expect("valid");
     let options = compare_options(&given).expect("valid options");
     assert!(options.sets.len() == sets::SETS.len() - 2 && options.rounds.is_none());
     assert!(
@@ -40,13 +42,14 @@ fn flags_are_unique_and_their_defaults_can_be_read() {
 #[test]
 fn help_names_every_flag_and_set() {
     for (name, table) in [
-        ("run", RUN_TABLE),
-        ("fill", FILL_TABLE),
-        ("compare", COMPARE_TABLE),
-        ("report", REPORT_TABLE),
-        ("churn", CHURN_TABLE),
-        ("eviction", EVICTION_TABLE),
-        ("lab", INTERLEAVE_TABLE),
+        ("run", flag_tables::RUN),
+        ("fill", flag_tables::FILL),
+        ("compare", flag_tables::COMPARE),
+        ("report", flag_tables::REPORT),
+        ("churn", flag_tables::CHURN),
+        ("eviction", flag_tables::EVICTION),
+        ("lab", flag_tables::INTERLEAVE),
+        ("keyspace", flag_tables::KEYSPACE),
     ] {
         let text = help_for(name);
         assert!(
@@ -66,7 +69,8 @@ fn help_names_every_flag_and_set() {
 
 #[test]
 fn a_short_report_has_less_of_everything() {
-    let options = |line: &str| report_options(&GivenFlags::parse(REPORT_TABLE, &words(line)).expect("known flags"));
+    let options =
+        |line: &str| report_options(&GivenFlags::parse(flag_tables::REPORT, &words(line)).expect("known flags"));
     let full = options("--weft x").expect("valid options");
     let short = options("--weft x --keys 100000 --seconds 0.3 --rounds 1").expect("valid options");
     let sizes =
@@ -98,7 +102,8 @@ fn a_short_report_has_less_of_everything() {
 
 #[test]
 fn a_report_compares_only_numbers_of_workers_that_it_has() {
-    let options = |line: &str| report_options(&GivenFlags::parse(REPORT_TABLE, &words(line)).expect("known flags"));
+    let options =
+        |line: &str| report_options(&GivenFlags::parse(flag_tables::REPORT, &words(line)).expect("known flags"));
     assert_eq!(
         options("--weft x --workers 1,4").expect("valid").compare.workers,
         [1, 4]
@@ -119,7 +124,8 @@ fn a_report_compares_only_numbers_of_workers_that_it_has() {
 
 #[test]
 fn churn_has_an_hour_and_a_gigabyte_unless_it_is_told_otherwise() {
-    let options = |line: &str| churn_options(&GivenFlags::parse(CHURN_TABLE, &words(line)).expect("known flags"));
+    let options =
+        |line: &str| churn_options(&GivenFlags::parse(flag_tables::CHURN, &words(line)).expect("known flags"));
     let full = options("--weft x").expect("valid options");
     assert_eq!((full.max_memory, full.duration), (1 << 30, Duration::from_secs(3600)));
     assert_eq!((full.flush_interval, full.keys), (Some(Duration::from_secs(600)), None));
@@ -139,7 +145,8 @@ fn churn_has_an_hour_and_a_gigabyte_unless_it_is_told_otherwise() {
 
 #[test]
 fn evictions_are_measured_with_known_policies_only() {
-    let options = |line: &str| eviction_options(&GivenFlags::parse(EVICTION_TABLE, &words(line)).expect("known flags"));
+    let options =
+        |line: &str| eviction_options(&GivenFlags::parse(flag_tables::EVICTION, &words(line)).expect("known flags"));
     let full = options("--weft x").expect("valid options");
     assert_eq!(full.policies, ["allkeys-lru", "allkeys-lfu"]);
     assert_eq!(full.exponents, [0.7, 0.9, 1.0]);
@@ -183,7 +190,8 @@ fn a_command_line_is_quoted_for_a_shell() {
 
 #[test]
 fn huge_pages_need_an_allocator_that_reads_the_variable() {
-    let options = |line: &str| compare_options(&GivenFlags::parse(COMPARE_TABLE, &words(line)).expect("known flags"));
+    let options =
+        |line: &str| compare_options(&GivenFlags::parse(flag_tables::COMPARE, &words(line)).expect("known flags"));
     assert!(options("--weft x --valkey-huge-pages").is_err());
     let given = options("--weft x --preload y --valkey-huge-pages").expect("valid options");
     assert!(given.valkey_huge_pages);
@@ -200,7 +208,7 @@ fn contradicting_flags_are_refused() {
         "--load get --value-size -1",
     ];
     for line in lines {
-        let given = GivenFlags::parse(RUN_TABLE, &words(line)).expect("known flags");
+        let given = GivenFlags::parse(flag_tables::RUN, &words(line)).expect("known flags");
         assert!(workload(&given).is_err(), "{line:?} was accepted");
     }
     for line in ["nothing", "run --load get --protocol 4", "compare", "run --what"] {
@@ -232,4 +240,68 @@ fn every_load_of_every_set_exists() {
             }
         }
     }
+}
+
+/// Returns the command lines in a page, without the name of the program: lines of a shell, with those that continue
+/// them, and code spans.
+fn documented_commands(page: &str) -> Vec<String> {
+    let joined = page.replace("\\\n", " ").replace("\"$(cargo xtask oracle)\"", "PATH");
+    let mut commands = Vec::new();
+    for line in joined.lines() {
+        let of_shell = line.strip_prefix("target/release/weft-bench ");
+        // Every second part is within backquotes.
+        let spans = line.split('`').skip(1).step_by(2);
+        let of_text = spans.filter_map(|span| span.strip_prefix("weft-bench "));
+        let without_comment = of_shell
+            .into_iter()
+            .chain(of_text)
+            .map(|command| command.split(" #").next());
+        commands.extend(without_comment.flatten().map(str::to_string));
+    }
+    commands
+}
+
+/// Parses a command without running it.
+fn parse_command(command: &str) -> Result<()> {
+    let words = words(command);
+    let (name, rest) = words.split_first().expect("a name");
+    let given = |table, rest| GivenFlags::parse(table, rest);
+    match (name.as_str(), rest) {
+        ("compare" | "report" | "churn" | "eviction" | "run" | "fill" | "lab", []) => Ok(()),
+        ("compare", _) => compare_options(&given(flag_tables::COMPARE, rest)?).map(drop),
+        ("report", _) => report_options(&given(flag_tables::REPORT, rest)?).map(drop),
+        ("churn", _) => churn_options(&given(flag_tables::CHURN, rest)?).map(drop),
+        ("eviction", _) => eviction_options(&given(flag_tables::EVICTION, rest)?).map(drop),
+        ("keyspace", _) => keyspace_options(&given(flag_tables::KEYSPACE, rest)?).map(drop),
+        ("lab", [experiment, rest @ ..]) if experiment == "interleave" => {
+            interleave_options(&given(flag_tables::INTERLEAVE, rest)?).map(drop)
+        }
+        _ => Err(Error::Usage(format!("{name:?} is no command"))),
+    }
+}
+
+#[test]
+fn commands_in_the_documents_are_accepted() {
+    let mut commands = Vec::new();
+    for page in [
+        "README.md",
+        "docs/BENCHMARKS.md",
+        "docs/design/storage.md",
+        "docs/book/src/tuning.md",
+    ] {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+        commands.extend(documented_commands(&std::fs::read_to_string(&path).expect(page)));
+    }
+    assert!(commands.len() > 25, "{commands:?}");
+    for name in ["compare", "report", "churn", "eviction", "keyspace", "lab"] {
+        assert!(commands.iter().any(|command| command.starts_with(name)), "{name}");
+    }
+    for command in commands {
+        parse_command(&command).unwrap_or_else(|error| panic!("{command}: {error}"));
+    }
+    let page =
+        "`weft-bench churn` and\n```sh\ntarget/release/weft-bench churn --weft x \\\n    --seed 2   # why\n```\n";
+    let found: Vec<Vec<String>> = documented_commands(page).iter().map(|command| words(command)).collect();
+    assert_eq!(found, [vec!["churn"], vec!["churn", "--weft", "x", "--seed", "2"]]);
+    assert!(parse_command("churn --weft x --sed 2").is_err());
 }

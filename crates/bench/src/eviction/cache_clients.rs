@@ -1,7 +1,8 @@
 //! Clients that use a server as a cache: they read keys, and write those that are missing.
 //!
 //! The popularity of keys follows Zipf's law. All servers get the same rate of requests, because the age of a key and
-//! the decay of its counter are measured in time: a server with a higher rate would see younger keys.
+//! the decay of its counter are measured in time: a server with a higher rate would see younger keys. From the warm-up
+//! on, they also get the same keys in the same order, however many they needed before to be full.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,6 +18,9 @@ use crate::process;
 
 /// The longest sleep without a check of the phase.
 const SLEEP_SLICE: Duration = Duration::from_millis(20);
+
+/// The number of the first draw of the warm-up. No phase before it draws as many.
+pub const FIRST_PACED_DRAW: u64 = 1 << 48;
 
 /// The part of a run in which the clients are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,6 +197,9 @@ impl<'a> CacheClient<'a> {
                 break;
             }
             if current != CachePhase::Fill {
+                if due.is_none() {
+                    self.drawn = FIRST_PACED_DRAW;
+                }
                 let at = due.map_or_else(Instant::now, |last| last + self.interval);
                 due = Some(at);
                 wait_until(at, phase);

@@ -14,11 +14,12 @@
 //!
 //! Then new keys are written at a fixed rate, each of which must evict one, and the latencies are measured from the
 //! time at which each write was due.
+//!
+//! Whatever ends the run, a signal or a failure, the tables have the rounds that were finished.
 
 mod cache_clients;
 mod results;
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::compare::{self, CompareOptions};
@@ -28,54 +29,17 @@ use crate::control::ControlConnection;
 use crate::draw::{KeyOrder, Zipf};
 use crate::error::{Error, Result};
 use crate::fill::{self, FillParameters};
-use crate::flags::{Flag, flag};
 use crate::load::{FILL_STRINGS, LoadParameters, Workload};
-use crate::report::{LoadRow, Report};
+use crate::progress::log_line;
+use crate::report::LoadRow;
 use crate::run::{self, Measurement, RunParameters};
 use crate::server::{BenchServer, ServerParameters};
 use crate::sets::{ComparisonSide, Program, side};
 use cache_clients::{CacheLoad, CachePhase, SharedPhase, run_clients};
-use results::{EvictionReport, HitMeasurement, HitRow, HitSide};
+use results::{EvictionReport, HitMeasurement, HitSide};
 
 #[cfg(test)]
 mod tests;
-
-/// The flags besides those about the servers and their client.
-pub const FLAGS: &[Flag] = &[
-    flag(
-        "--policies",
-        "LIST",
-        "allkeys-lru,allkeys-lfu",
-        "eviction policies; keys have an expiry for those that are volatile",
-    ),
-    flag("--exponents", "LIST", "0.7,0.9,1.0", "exponents of Zipf's law"),
-    flag("--fit", "N", "200000", "keys that fit; there are ten times as many"),
-    flag("--value-size", "BYTES", "512", "bytes of each value"),
-    flag("--samples", "N", "5", "maxmemory-samples of the servers"),
-    flag("--rate", "R", "20000", "reads per second in total"),
-    flag("--pipeline", "N", "16", "keys that are read together"),
-    flag(
-        "--warmup",
-        "S",
-        "30",
-        "seconds between the first eviction and the measurement",
-    ),
-    flag("--seconds", "S", "30", "length of each measurement"),
-    flag(
-        "--write-rate",
-        "R",
-        "20000",
-        "writes of new keys per second, for the latencies",
-    ),
-    flag("--rounds", "N", "3", "interleaved rounds"),
-    flag("--seed", "N", "1", "seed of all random choices"),
-    flag(
-        "--out-dir",
-        "FOLDER",
-        "results",
-        "folder for the Markdown and JSON files",
-    ),
-];
 
 /// The number of keys for each key that fits.
 const KEYS_PER_FITTING_KEY: u64 = 10;
@@ -120,6 +84,9 @@ const SIDES: &[ComparisonSide] = &[
 
 /// The label of Weft with the memory of Valkey.
 const EQUAL_MEMORY_LABEL: &str = "Weft, Valkey's maxmemory";
+
+/// The name of the files with the results.
+const FILES: &str = "eviction";
 
 /// The options of `eviction`.
 #[derive(Debug)]
@@ -174,9 +141,24 @@ impl EvictionOptions {
     fn keys(&self) -> u64 {
         self.fit * KEYS_PER_FITTING_KEY
     }
+
+    /// Returns the minutes that the measurements of a policy take, without those for finding limits and filling
+    /// servers.
+    fn minutes_per_policy(&self) -> f64 {
+        let sides = if self.compare.valkey.is_some() {
+            SIDES.len() as f64
+        } else {
+            1.0
+        };
+        // The hit rates have one side more: Weft with the memory of Valkey.
+        let hits_s = self.exponents.len() as f64 * (2.0 * sides - 1.0) * (self.warmup + self.window).as_secs_f64();
+        let latencies_s = sides * self.window.as_secs_f64();
+        self.rounds as f64 * (hits_s + latencies_s) / 60.0
+    }
 }
 
-/// Measures all policies, prints the tables, and writes the files. They are written after each policy.
+/// Measures all policies, prints the tables, and writes the files. They are written after each row, and when the run
+/// ends early.
 ///
 /// # Errors
 /// Fails if a binary is missing, a server fails, a reply is wrong, the results cannot be written, or the run is
@@ -184,20 +166,31 @@ impl EvictionOptions {
 pub fn run(options: &EvictionOptions) -> Result<()> {
     options.compare.check_files()?;
     let mut report = EvictionReport::new(options);
-    for policy in &options.policies {
+    let outcome = measure_policies(options, &mut report);
+    let outcome = options.compare.interruption.explain(outcome);
+    report.end(compare::early_end(&outcome));
+    if !report.has_results() {
+        return outcome;
+    }
+    let folder = &options.compare.out_dir;
+    compare::finish(folder, FILES, &report.markdown(), &report.json(), outcome)
+}
+
+fn measure_policies(options: &EvictionOptions, report: &mut EvictionReport) -> Result<()> {
+    log_line(format_args!(
+        "{} policies, each for {:.0} min and the time to find the limits and to fill the servers",
+        options.policies.len(),
+        options.minutes_per_policy()
+    ));
+    options.policies.iter().try_for_each(|policy| {
         let runner = PolicyRunner {
             options,
             policy,
             values: ValuePool::new(options.value_size),
             expire_s: policy.starts_with("volatile-").then_some(VOLATILE_EXPIRE_S),
         };
-        let outcome = runner.run(&mut report);
-        options.compare.interruption.explain(outcome)?;
-        let folder = &options.compare.out_dir;
-        compare::write_files(folder, "eviction", &report.markdown(), &report.json())?;
-    }
-    print!("{}", report.markdown());
-    Ok(())
+        runner.run(report)
+    })
 }
 
 /// A server with the limit under which it is measured.
@@ -219,7 +212,7 @@ struct PolicyRunner<'o> {
 
 impl PolicyRunner<'_> {
     fn run(&self, report: &mut EvictionReport) -> Result<()> {
-        let equal_keys = self.limits(&mut report.tables)?;
+        let equal_keys = self.limits(report)?;
         let mut sides = equal_keys.clone();
         if let [weft, valkey] = equal_keys[..] {
             sides.push(LimitedSide {
@@ -229,11 +222,15 @@ impl PolicyRunner<'_> {
             });
         }
         for exponent in &self.options.exponents {
-            report.hits.push(self.hit_row(*exponent, &sides)?);
+            self.measure_exponent(*exponent, &sides, report)?;
+            self.write_files(report)?;
         }
-        let row = self.latency_row(&equal_keys, report)?;
-        report.latencies().loads.push(row);
-        Ok(())
+        self.measure_latencies(&equal_keys, report)?;
+        self.write_files(report)
+    }
+
+    fn write_files(&self, report: &EvictionReport) -> Result<()> {
+        compare::write_files(&self.options.compare.out_dir, FILES, &report.markdown(), &report.json())
     }
 
     /// Returns the parameters for starting a server with a limit of this many bytes; 0 is none.
@@ -256,25 +253,36 @@ impl PolicyRunner<'_> {
     }
 
     /// Finds the limit of each server with which the right number of keys fits.
-    fn limits(&self, report: &mut Report) -> Result<Vec<LimitedSide>> {
+    fn limits(&self, report: &mut EvictionReport) -> Result<Vec<LimitedSide>> {
         let mut limits = Vec::new();
         for side in SIDES {
             let Some(recipe) = self.recipe(side, 0) else { continue };
             let server = BenchServer::start(&recipe)?;
             let mut control = server.control()?;
-            report.record_version(side.label, &recipe, &mut control)?;
+            report.tables.record_version(side.label, &recipe, &mut control)?;
+            let (max_memory, keys) = self.find_limit(side.label, &server, &mut control)?;
+            if !self.is_right_number(keys) {
+                report.remarks.push(format!(
+                    "{}, {}: {keys} keys fit and not {} after {MOST_TRIALS} trials",
+                    side.label, self.policy, self.options.fit
+                ));
+            }
             limits.push(LimitedSide {
                 label: side.label,
                 side,
-                max_memory: self.find_limit(side.label, &server, &mut control)?,
+                max_memory,
             });
         }
         Ok(limits)
     }
 
+    fn is_right_number(&self, keys: u64) -> bool {
+        keys.abs_diff(self.options.fit) <= self.options.fit / FIT_TOLERANCE
+    }
+
     /// Finds the limit with which the right number of keys fits. It begins with the memory of as many keys, and then
-    /// follows the number of keys that the server holds while it evicts.
-    fn find_limit(&self, label: &str, server: &BenchServer, control: &mut ControlConnection) -> Result<u64> {
+    /// follows the number of keys that the server holds while it evicts. Returns also the number of keys that fit.
+    fn find_limit(&self, label: &str, server: &BenchServer, control: &mut ControlConnection) -> Result<(u64, u64)> {
         let fit = self.options.fit;
         let [empty] = control.info_numbers(["used_memory"])?;
         self.fill(server, fit)?;
@@ -282,20 +290,23 @@ impl PolicyRunner<'_> {
         let bytes_per_key = full.saturating_sub(empty) as f64 / fit as f64;
         let zipf = Zipf::new(self.options.keys(), self.options.exponents[0]);
         let load = self.cache_load(server, &zipf, 0);
-        let (limit, _) = run_clients(&load, |phase| {
-            let mut limit = full;
-            for _ in 0..MOST_TRIALS {
+        let (found, _) = run_clients(&load, |phase| {
+            let (mut limit, mut keys) = (full, 0);
+            for trial in 1..=MOST_TRIALS {
                 control.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()])?;
-                let keys = self.keys_under_eviction(control, phase)?;
-                eprintln!("{label}, {}: {keys} keys fit into {limit} bytes", self.policy);
-                if keys.abs_diff(fit) <= fit / FIT_TOLERANCE {
+                keys = self.keys_under_eviction(control, phase)?;
+                log_line(format_args!(
+                    "{label}, {}: {keys} keys fit into {limit} bytes",
+                    self.policy
+                ));
+                if self.is_right_number(keys) || trial == MOST_TRIALS {
                     break;
                 }
                 limit = next_limit(limit, bytes_per_key, fit, keys);
             }
-            Ok(limit)
+            Ok((limit, keys))
         })?;
-        Ok(limit)
+        Ok(found)
     }
 
     /// Returns the mean number of keys once the server has evicted half of the keys that it holds.
@@ -366,18 +377,18 @@ impl PolicyRunner<'_> {
         }
     }
 
-    /// Measures the hit rates with one exponent in every round.
-    fn hit_row(&self, exponent: f64, sides: &[LimitedSide]) -> Result<HitRow> {
+    /// Measures the hit rates with one exponent in every round, and adds them to the report.
+    fn measure_exponent(&self, exponent: f64, sides: &[LimitedSide], report: &mut EvictionReport) -> Result<()> {
         let zipf = Zipf::new(self.options.keys(), exponent);
-        let mut row = HitRow {
-            policy: self.policy.to_string(),
-            exponent,
-            best: best_hit_rate(self.options.fit, self.options.keys(), exponent),
-            sides: Vec::new(),
-        };
+        let best = best_hit_rate(self.options.fit, self.options.keys(), exponent);
+        let row = report.begin_hits(self.policy, exponent, best);
         for side in sides {
+            let command = self
+                .recipe(side.side, side.max_memory)
+                .map(|recipe| recipe.command_text());
             row.sides.push(HitSide {
                 label: side.label,
+                command: command.unwrap_or_default(),
                 max_memory: side.max_memory,
                 rounds: Vec::new(),
             });
@@ -385,17 +396,19 @@ impl PolicyRunner<'_> {
         for round in 0..self.options.rounds {
             for (side, results) in sides.iter().zip(&mut row.sides) {
                 let measured = self.measure_hits(side, &zipf, round)?;
-                eprintln!(
-                    "{}, {}, s = {exponent}: hit rate {:.4} with {:.0} keys",
+                log_line(format_args!(
+                    "round {} of {}: {}, {}, s = {exponent}: hit rate {:.4} with {:.0} keys",
+                    round + 1,
+                    self.options.rounds,
                     side.label,
                     self.policy,
                     measured.hit_rate.unwrap_or(f64::NAN),
                     measured.keys
-                );
+                ));
                 results.rounds.push(measured);
             }
         }
-        Ok(row)
+        Ok(())
     }
 
     /// Measures the hit rate of a fresh server.
@@ -430,30 +443,37 @@ impl PolicyRunner<'_> {
         })
     }
 
-    /// Measures the latencies of writes that evict keys, in every round.
-    fn latency_row(&self, sides: &[LimitedSide], report: &mut EvictionReport) -> Result<LoadRow> {
-        let mut row = LoadRow {
+    /// Measures the latencies of writes that evict keys, in every round, and adds them to the report.
+    fn measure_latencies(&self, sides: &[LimitedSide], report: &mut EvictionReport) -> Result<()> {
+        let recipes = sides.iter().filter_map(|side| self.recipe(side.side, side.max_memory));
+        let commands = recipes.map(|recipe| recipe.command_text()).collect();
+        let labels = sides.iter().map(|side| side.label.to_string()).collect();
+        let row = LoadRow {
             load: format!("set-new, {}", self.policy),
             value_size: self.options.value_size,
             pipeline: self.options.pipeline as u64,
             notes: Vec::new(),
             sides: vec![Vec::new(); sides.len()],
         };
+        let row = report.begin_latencies(self.policy, labels, commands, row);
         for round in 0..self.options.rounds {
             for (side, results) in sides.iter().zip(&mut row.sides) {
                 let (measured, evicted_per_write) = self.measure_writes(side, round)?;
-                eprintln!("{}, {}: p99 {:.0} µs", side.label, self.policy, measured.p99_us);
+                log_line(format_args!(
+                    "round {} of {}: {}, {}: p99 {:.0} µs, p99.9 {:.0} µs",
+                    round + 1,
+                    self.options.rounds,
+                    side.label,
+                    self.policy,
+                    measured.p99_us,
+                    measured.p999_us
+                ));
                 row.notes
                     .push(format!("{}: {evicted_per_write:.2} keys evicted per write", side.label));
                 results.push(measured);
             }
         }
-        for side in sides {
-            if let Some(recipe) = self.recipe(side.side, side.max_memory) {
-                report.add_latency_side(side.label, &recipe);
-            }
-        }
-        Ok(row)
+        Ok(())
     }
 
     /// Measures writes of new keys on a fresh server that is full. Returns also the number of keys that were evicted
@@ -493,7 +513,7 @@ impl PolicyRunner<'_> {
         let [before] = control.info_numbers(["evicted_keys"])?;
         let measured = run::measure(&shape, &workload)?;
         // Lets a server end evictions that it has begun.
-        thread::sleep(LOOK_INTERVAL);
+        self.sleep(LOOK_INTERVAL)?;
         let [after] = control.info_numbers(["evicted_keys"])?;
         let evicted = (after - before) as f64 / measured.all_replies.max(1) as f64;
         Ok((measured, evicted))

@@ -5,8 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::EvictionOptions;
-use crate::report::{Report, ReportTable, Section, format_decimal, median, write_table};
-use crate::server::ServerParameters;
+use crate::report::{LoadRow, Report, ReportTable, Section, format_decimal, median, write_table};
 
 /// One measurement of a hit rate.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +27,8 @@ pub struct HitMeasurement {
 pub struct HitSide {
     /// The name of the server.
     pub label: &'static str,
+    /// The command that starts it.
+    pub command: String,
     /// Its `maxmemory`, in bytes.
     pub max_memory: u64,
     /// One measurement per round.
@@ -51,6 +52,7 @@ impl HitSide {
         };
         json!({
             "label": self.label,
+            "command": self.command,
             "maxmemory": self.max_memory,
             "hit_rate": self.median(|round| round.hit_rate),
             "keys": self.median(|round| Some(round.keys)),
@@ -89,12 +91,41 @@ impl HitRow {
             .map(move |side| (side, self.difference(side, VALKEY)))
     }
 
+    /// The number of rounds that all sides have finished.
+    fn finished_rounds(&self) -> usize {
+        self.sides.iter().map(|side| side.rounds.len()).min().unwrap_or(0)
+    }
+
+    fn name(&self) -> String {
+        format!("{}, s = {}", self.policy, self.exponent)
+    }
+
+    /// Returns remarks about rounds that are missing, rates that a server did not keep, and refused writes.
+    fn remarks(&self, rounds: usize, rate: f64) -> Vec<String> {
+        let (name, finished) = (self.name(), self.finished_rounds());
+        let mut remarks = Vec::new();
+        if finished < rounds {
+            remarks.push(format!("{name}: {finished} of {rounds} rounds were finished"));
+        }
+        for side in &self.sides {
+            let reads = side.median(|round| Some(round.reads_per_s)).unwrap_or(rate);
+            if reads < KEPT_RATE_SHARE * rate {
+                remarks.push(format!(
+                    "{name}, {}: {reads:.0} and not {rate:.0} reads/s, so ages and counters of keys are not comparable",
+                    side.label
+                ));
+            }
+            let refused: u64 = side.rounds.iter().map(|round| round.refused).sum();
+            if refused > 0 {
+                remarks.push(format!("{name}, {}: {refused} writes were refused", side.label));
+            }
+        }
+        remarks
+    }
+
     fn cells(&self) -> Vec<String> {
         let percent = |share: Option<f64>| format_decimal(share.map(|share| 100.0 * share), 2);
-        let mut cells = vec![
-            format!("{}, s = {}", self.policy, self.exponent),
-            percent(Some(self.best)),
-        ];
+        let mut cells = vec![self.name(), percent(Some(self.best))];
         cells.extend(
             self.sides
                 .iter()
@@ -139,40 +170,39 @@ impl HitRow {
 /// The index of Valkey among the sides.
 const VALKEY: usize = 1;
 
+/// A server keeps the rate of reads if it reaches this share of it.
+const KEPT_RATE_SHARE: f64 = 0.98;
+
 /// The results of all policies.
 #[derive(Debug)]
 pub struct EvictionReport {
-    /// The machine, the versions, and the section with the latencies.
+    /// The machine, the versions, and a section for each policy with the latencies.
     pub tables: Report,
     /// The hit rates.
     pub hits: Vec<HitRow>,
+    /// Remarks below the hit rates.
+    pub remarks: Vec<String>,
     /// What all measurements of hit rates have in common.
     settings: String,
+    /// What all measurements of latencies have in common.
+    latency_settings: String,
+    /// `true` if servers and client have a core each.
+    is_pinned: bool,
+    rounds: usize,
+    /// The number of reads per second that was asked for.
+    rate: f64,
 }
 
 impl EvictionReport {
     /// Creates a report without results.
     pub fn new(options: &EvictionOptions) -> EvictionReport {
-        let mut tables = options.compare.new_report();
-        tables.sections.push(Section {
-            title: format!(
-                "Writes of new keys at maxmemory, {} per second, {} connections",
-                options.write_rate, options.compare.connections
-            ),
-            labels: Vec::new(),
-            commands: Vec::new(),
-            remarks: vec!["The rate is fixed, and latencies are measured from the due time of each write".into()],
-            pinned: !options.compare.server_cores.is_empty(),
-            loads: Vec::new(),
-            memory: Vec::new(),
-            worker_points: Vec::new(),
-        });
         EvictionReport {
-            tables,
+            tables: options.compare.new_report(),
             hits: Vec::new(),
+            remarks: Vec::new(),
             settings: format!(
                 "{} keys of {} B of which {} fit, {} reads per second over {} connections, a write after each miss, \
-                 {:.0} s after a warm-up of {:.0} s, maxmemory-samples {}",
+                 {:.0} s after a warm-up of {:.0} s, maxmemory-samples {}, seed {}; {}",
                 options.keys(),
                 options.value_size,
                 options.fit,
@@ -180,26 +210,77 @@ impl EvictionReport {
                 options.compare.connections,
                 options.window.as_secs_f64(),
                 options.warmup.as_secs_f64(),
-                options.samples
+                options.samples,
+                options.seed,
+                options.compare.pinning_text()
             ),
+            latency_settings: format!(
+                "{} per second, {} connections",
+                options.write_rate, options.compare.connections
+            ),
+            is_pinned: !options.compare.server_cores.is_empty(),
+            rounds: options.rounds,
+            rate: options.rate,
         }
     }
 
-    /// The section with the latencies.
+    /// Adds the row of a policy and an exponent. Returns it, so that sides can be added.
     ///
     /// # Panics
-    /// Never: [`EvictionReport::new`] creates it.
-    pub fn latencies(&mut self) -> &mut Section {
-        self.tables.sections.last_mut().expect("the report has a section")
+    /// Never: there is at least the row that was added.
+    pub fn begin_hits(&mut self, policy: &str, exponent: f64, best: f64) -> &mut HitRow {
+        self.hits.push(HitRow {
+            policy: policy.to_string(),
+            exponent,
+            best,
+            sides: Vec::new(),
+        });
+        self.hits.last_mut().expect("one was added")
     }
 
-    /// Records a server whose latencies are measured, unless that was done for another policy already.
-    pub fn add_latency_side(&mut self, label: &str, recipe: &ServerParameters) {
-        let section = self.latencies();
-        if !section.labels.iter().any(|known| known == label) {
-            section.labels.push(label.to_string());
-            section.commands.push(recipe.command_text());
-        }
+    /// Adds the section with the latencies of a policy. Returns its only row, so that measurements can be added.
+    ///
+    /// # Panics
+    /// Never: there is at least the row that was added.
+    pub fn begin_latencies(
+        &mut self,
+        policy: &str,
+        labels: Vec<String>,
+        commands: Vec<String>,
+        row: LoadRow,
+    ) -> &mut LoadRow {
+        self.tables.sections.push(Section {
+            title: format!("Writes of new keys at maxmemory, {policy}, {}", self.latency_settings),
+            labels,
+            commands,
+            remarks: vec!["The rate is fixed, and latencies are measured from the due time of each write".into()],
+            pinned: self.is_pinned,
+            loads: vec![row],
+            memory: Vec::new(),
+            worker_points: Vec::new(),
+        });
+        let section = self.tables.sections.last_mut();
+        section
+            .and_then(|section| section.loads.last_mut())
+            .expect("one was added")
+    }
+
+    /// Ends the run, with the reason if it ended early. What was not measured at all gets no row.
+    pub fn end(&mut self, early_end: Option<String>) {
+        self.tables.early_end = early_end;
+        self.hits
+            .retain(|row| row.sides.iter().any(|side| !side.rounds.is_empty()));
+        self.tables.sections.retain_mut(|section| {
+            section
+                .loads
+                .retain(|row| row.sides.iter().any(|rounds| !rounds.is_empty()));
+            !section.loads.is_empty()
+        });
+    }
+
+    /// Returns `true` if something was measured.
+    pub fn has_results(&self) -> bool {
+        !self.hits.is_empty() || self.tables.has_rows()
     }
 
     /// Formats the results as Markdown tables.
@@ -207,6 +288,10 @@ impl EvictionReport {
         let mut text = self.tables.markdown();
         let Some(first) = self.hits.first() else { return text };
         let _ = writeln!(text, "\n### Hit rates\n\n{}.\n", self.settings);
+        for (policy, side) in self.servers() {
+            let _ = writeln!(text, "- {policy}, {}: `{}`", side.label, side.command);
+        }
+        text.push('\n');
         let table = ReportTable {
             heads: first.heads(),
             rows: self.hits.iter().map(HitRow::cells).collect(),
@@ -214,7 +299,22 @@ impl EvictionReport {
         write_table(&mut text, &table);
         let unit = "The last columns are in the order of the servers. Differences are percentage points.";
         let _ = writeln!(text, "\n{unit}");
+        let of_rows = self.hits.iter().flat_map(|row| row.remarks(self.rounds, self.rate));
+        for remark in self.remarks.iter().cloned().chain(of_rows) {
+            let _ = writeln!(text, "\n{remark}.");
+        }
         text
+    }
+
+    /// The servers of each policy. They are the same for all exponents.
+    fn servers(&self) -> impl Iterator<Item = (&str, &HitSide)> {
+        let is_first = move |place: usize| {
+            let mut earlier = self.hits[..place].iter();
+            earlier.all(|row| row.policy != self.hits[place].policy)
+        };
+        let rows = self.hits.iter().enumerate();
+        let first_rows = rows.filter(move |(place, _)| is_first(*place));
+        first_rows.flat_map(|(_, row)| row.sides.iter().map(move |side| (row.policy.as_str(), side)))
     }
 
     /// Formats the results, including every round, as JSON.
@@ -222,6 +322,7 @@ impl EvictionReport {
         let mut json = self.tables.json();
         json["hit_rates"] = self.hits.iter().map(HitRow::json).collect();
         json["hit_rate_settings"] = json!(self.settings);
+        json["remarks"] = json!(self.remarks);
         json
     }
 }

@@ -1,14 +1,15 @@
 //! Tests of the clients against a small server inside the test, of the search for limits, and of the results.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
-use super::cache_clients::CacheCounts;
+use super::cache_clients::{CacheCounts, FIRST_PACED_DRAW};
+use super::results::HitRow;
 use super::*;
-use crate::compare::DataSize;
 use crate::content::key_name;
+use crate::draw::{Draw, scramble};
 use crate::interruption::Interruption;
 use crate::server_for_tests::serve;
 
@@ -16,29 +17,7 @@ const KEYS: u64 = 100;
 
 fn options() -> EvictionOptions {
     EvictionOptions {
-        compare: CompareOptions {
-            weft: PathBuf::from("weft-server"),
-            valkey: Some(PathBuf::from("valkey-server")),
-            preload: None,
-            valkey_tls: None,
-            valkey_huge_pages: false,
-            weft_args: Vec::new(),
-            valkey_args: Vec::new(),
-            sets: Vec::new(),
-            rounds: None,
-            window: None,
-            warmup: None,
-            data_size: DataSize::AsInSets,
-            settle_interval: Duration::ZERO,
-            workers: Vec::new(),
-            connections: 3,
-            server_cores: vec![0],
-            client_cores: Vec::new(),
-            client_threads: 1,
-            out_dir: PathBuf::new(),
-            command_line: "weft-bench eviction".into(),
-            interruption: Interruption::default(),
-        },
+        compare: CompareOptions::for_tests("weft-bench eviction"),
         policies: vec!["allkeys-lru".into()],
         exponents: vec![0.9],
         fit: 1000,
@@ -176,6 +155,33 @@ fn reads_keep_their_rate() {
 }
 
 #[test]
+fn all_servers_get_the_same_keys_from_the_warm_up_on() {
+    let (zipf, seed) = (Zipf::new(KEYS, 0.9), scramble(1 ^ scramble(0)));
+    let key = |number: u64| key_name(zipf.key(&mut Draw::new(seed, FIRST_PACED_DRAW + number))).to_vec();
+    // The second server needs more keys until the warm-up.
+    for requests in [40, 120] {
+        let log: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+        let shared = Arc::clone(&log);
+        let answer = move |request: &[Vec<u8>]| {
+            if request[0] != b"GET" {
+                return b"+OK\r\n".to_vec();
+            }
+            let mut log = shared.lock().expect("no other holder panics");
+            log.push(request[1].clone());
+            b"$-1\r\n".to_vec()
+        };
+        run_against(answer, 1e6, requests).expect("right replies");
+        let log = log.lock().expect("no other holder panics");
+        let begins_at = |place: &usize| log[*place..].iter().take(8).cloned().eq((0..8).map(&key));
+        let begin = (0..log.len()).find(begins_at).expect("a warm-up");
+        let paced = &log[begin..];
+        assert!(begin > 0 && paced.len() > 16, "{begin} and {} keys", paced.len());
+        let expected: Vec<Vec<u8>> = (0..paced.len() as u64).map(&key).collect();
+        assert!(paced == expected.as_slice(), "{requests} requests");
+    }
+}
+
+#[test]
 fn a_phase_never_goes_back() {
     let phase = SharedPhase::new();
     assert_eq!(phase.current(), CachePhase::Fill);
@@ -256,6 +262,7 @@ fn hit_side(label: &'static str, max_memory: u64, rates: [f64; 3]) -> HitSide {
     };
     HitSide {
         label,
+        command: format!("the command of {label}"),
         max_memory,
         rounds: rates.map(round).to_vec(),
     }
@@ -307,4 +314,67 @@ fn weft_alone_is_compared_with_nothing() {
         text.contains("| allkeys-lru, s = 0.9 | 75.00 | 50.00 | 1000 | 1.0 | 20000 |\n"),
         "{text}"
     );
+}
+
+#[test]
+fn the_tables_have_the_rounds_that_were_finished() {
+    let mut report = EvictionReport::new(&options());
+    let mut unfinished = hit_side("Valkey", 2_000_000, [0.4, 0.4, 0.4]);
+    unfinished.rounds.truncate(1);
+    unfinished.rounds[0].reads_per_s = 15_000.0;
+    unfinished.rounds[0].refused = 7;
+    let mut without_rounds = hit_side("Weft", 1_000_000, [0.5, 0.5, 0.5]);
+    without_rounds.rounds.clear();
+    for sides in [
+        vec![hit_side("Weft", 1_000_000, [0.5, 0.5, 0.5]), unfinished],
+        vec![without_rounds],
+    ] {
+        report.hits.push(hit_row(sides));
+    }
+    report
+        .remarks
+        .push("Valkey, allkeys-lru: 900 keys fit and not 1000 after 10 trials".into());
+    report.end(Some("interrupted".into()));
+    assert_eq!(report.hits.len(), 1);
+    let text = report.markdown();
+    for part in [
+        "**The run ended early: interrupted.**",
+        "- allkeys-lru, Weft: `the command of Weft`\n- allkeys-lru, Valkey: `the command of Valkey`\n\n|",
+        "\nValkey, allkeys-lru: 900 keys fit and not 1000 after 10 trials.\n",
+        "\nallkeys-lru, s = 0.9: 1 of 2 rounds were finished.\n",
+        "\nallkeys-lru, s = 0.9, Valkey: 15000 and not 20000 reads/s, so ages",
+        "\nallkeys-lru, s = 0.9, Valkey: 7 writes were refused.\n",
+        "seed 1; servers on CPU 0, client on any CPU.",
+    ] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn each_policy_has_a_section_with_its_own_commands() {
+    let mut report = EvictionReport::new(&options());
+    let row = || LoadRow {
+        load: "set-new".into(),
+        value_size: 32,
+        pipeline: 16,
+        notes: Vec::new(),
+        sides: vec![Vec::new()],
+    };
+    for policy in ["allkeys-lru", "allkeys-lfu"] {
+        let command = format!("weft-server --maxmemory-policy {policy}");
+        let row = report.begin_latencies(policy, vec!["Weft".into()], vec![command], row());
+        assert_eq!(row.sides.len(), 1);
+    }
+    let text = report.markdown();
+    for part in [
+        "### Writes of new keys at maxmemory, allkeys-lru, 10000 per second, 3 connections\n",
+        "- Weft: `weft-server --maxmemory-policy allkeys-lru`\n",
+        "### Writes of new keys at maxmemory, allkeys-lfu, ",
+        "- Weft: `weft-server --maxmemory-policy allkeys-lfu`\n",
+    ] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    assert!(report.has_results());
+    report.end(None);
+    assert!(!report.has_results(), "nothing was measured");
 }

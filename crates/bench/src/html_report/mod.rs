@@ -11,12 +11,10 @@ mod scaling;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::compare::CompareOptions;
+use crate::compare::{self, CompareOptions};
 use crate::comparison::ComparisonRunner;
 use crate::error::{Error, ErrorContext, Result};
-use crate::machine_memory;
-use crate::process;
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::report::Report;
 use crate::sets::{Comparison, PUBLISHED};
 use page::PageFacts;
@@ -53,7 +51,7 @@ pub fn run(options: &ReportOptions) -> Result<()> {
     let outcome = run_parts(options, &progress, &mut report);
     let outcome = options.compare.interruption.explain(outcome);
     progress.finish();
-    facts.early_end = outcome.as_ref().err().map(Error::to_string);
+    facts.early_end = compare::early_end(&outcome);
     finish(options, &report, &facts, outcome)
 }
 
@@ -74,18 +72,10 @@ fn run_parts(options: &ReportOptions, progress: &Progress, report: &mut Report) 
 
 /// Writes the files if the report has results. Returns the outcome of the run, or else that of writing.
 fn finish(options: &ReportOptions, report: &Report, facts: &PageFacts, outcome: Result<()>) -> Result<()> {
-    let has_rows = report
-        .sections
-        .iter()
-        .any(|section| !section.loads.is_empty() || !section.memory.is_empty());
-    if has_rows {
-        let written = write_files(options, report, facts);
-        if let (Err(_), Err(error)) = (&outcome, &written) {
-            eprintln!("weft-bench: {error}");
-        }
-        return outcome.and(written);
+    match report.has_rows() {
+        true => compare::first_error(outcome, write_files(options, report, facts)),
+        false => outcome,
     }
-    outcome
 }
 
 fn write_files(options: &ReportOptions, report: &Report, facts: &PageFacts) -> Result<()> {
@@ -98,7 +88,7 @@ fn write_files(options: &ReportOptions, report: &Report, facts: &PageFacts) -> R
 
 fn write_file(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).context(format!("writing {}", path.display()))?;
-    println!("{} is written", path.display());
+    progress::print_result(&format!("{} is written\n", path.display()));
     Ok(())
 }
 
@@ -118,26 +108,13 @@ fn facts(options: &CompareOptions) -> PageFacts {
     let window_s = options.window.map_or(PUBLISHED.seconds, |window| window.as_secs_f64());
     let warmup_s = options.warmup.map_or(PUBLISHED.warmup, |warmup| warmup.as_secs_f64());
     PageFacts {
-        date: jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(),
-        processors: process::processor_count(),
         pinning: format!(
-            "servers on CPU {}, client on CPU {}, unless a section says that nothing is pinned",
-            list(&options.server_cores),
-            list(&options.client_cores)
+            "{}, unless a section says that nothing is pinned",
+            options.pinning_text()
         ),
-        memory_bytes: machine_memory::total_bytes(),
         rounds: options.rounds.unwrap_or(PUBLISHED.rounds),
         window_s,
         warmup_s,
         early_end: None,
     }
-}
-
-/// Formats the numbers of CPUs; "any" if there are none.
-fn list(cores: &[usize]) -> String {
-    if cores.is_empty() {
-        return "any".to_string();
-    }
-    let numbers: Vec<String> = cores.iter().map(usize::to_string).collect();
-    numbers.join(", ")
 }

@@ -10,6 +10,7 @@ use crate::report::{
     LATENCIES, LoadRow, REQUESTS, Report, ReportTable, SERVER_CPU, Section, format_decimal, format_ratio,
     format_thousands, median,
 };
+use crate::sets::{PART_NAMES, PUBLISHED};
 
 #[cfg(test)]
 mod tests;
@@ -49,17 +50,11 @@ const FIGURE_STYLE: &str = "<style>text { fill: #1b1f24; } @media (prefers-color
 /// The depth of the pipeline of the loads in [`figure`].
 const FIGURE_PIPELINE: u64 = 16;
 
-/// What the page says besides the measurements.
+/// What the page says besides the measurements and their environment.
 #[derive(Debug, Clone, Default)]
 pub struct PageFacts {
-    /// The date and the time at which the run began.
-    pub date: String,
-    /// The number of logical CPUs of the machine.
-    pub processors: usize,
     /// The CPUs on which the servers and the client were pinned, where they were.
     pub pinning: String,
-    /// The size of the machine's memory in bytes.
-    pub memory_bytes: Option<u64>,
     /// The number of interleaved rounds.
     pub rounds: usize,
     /// The length of each measurement in seconds.
@@ -83,7 +78,7 @@ pub fn page(report: &Report, facts: &PageFacts) -> Result<String> {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\" />\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\" />\n\
          <title>{title}, {date}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n",
-        date = escape(&facts.date)
+        date = escape(&report.environment.date)
     );
     if let Some(reason) = &facts.early_end {
         let _ = writeln!(
@@ -109,14 +104,18 @@ pub fn page(report: &Report, facts: &PageFacts) -> Result<String> {
 pub fn figure(report: &Report) -> Result<String> {
     let first = report.sections.iter().find(|section| !section.loads.is_empty());
     let labels = first.map(|section| section.labels.clone()).unwrap_or_default();
-    let sections = report.sections.iter().filter(|section| section.labels == labels);
-    let rows: Vec<&LoadRow> = sections
-        .filter(|section| section.worker_points.is_empty())
-        .flat_map(|section| &section.loads)
-        .filter(|row| row.pipeline == FIGURE_PIPELINE)
-        .collect();
+    let mut rows: Vec<&LoadRow> = Vec::new();
+    let mut parts = Vec::new();
+    for section in &report.sections {
+        if section.labels == labels && section.worker_points.is_empty() {
+            let loads = section.loads.iter().filter(|row| row.pipeline == FIGURE_PIPELINE);
+            rows.extend(loads);
+            parts.resize(rows.len(), part_name(section));
+        }
+    }
     let chart = BarChart {
         title: "CPU time of the server per request, in µs; shorter is better".to_string(),
+        rows: distinct_names(&rows, &parts),
         ..bars(&rows, &labels, SERVER_CPU, two_decimals)
     };
     let svg = chart.svg()?;
@@ -124,14 +123,32 @@ pub fn figure(report: &Report) -> Result<String> {
     Ok(format!("{opening}>{FIGURE_STYLE}{content}"))
 }
 
+/// Returns the short name of the comparison that a section shows.
+fn part_name(section: &Section) -> Option<&'static str> {
+    let mut parts = PUBLISHED.comparisons.iter().zip(PART_NAMES);
+    let found = parts.find(|(comparison, _)| section.title.starts_with(comparison.title));
+    found.map(|(_, name)| name)
+}
+
+/// Returns the names of rows of several comparisons. Names that occur twice are followed by that of the comparison.
+fn distinct_names(rows: &[&LoadRow], parts: &[Option<&'static str>]) -> Vec<String> {
+    let names: Vec<String> = rows.iter().map(|row| row.name()).collect();
+    let occurs_twice = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
+    let distinct = |(name, part): (&String, &Option<&'static str>)| match part {
+        Some(part) if occurs_twice(name) => format!("{name}, {part}"),
+        _ => name.clone(),
+    };
+    names.iter().zip(parts).map(distinct).collect()
+}
+
 fn write_machine(html: &mut String, report: &Report, facts: &PageFacts) {
-    let memory = facts.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));
+    let environment = &report.environment;
     let rows = [
-        ("date", facts.date.clone()),
-        ("CPU", report.processor.clone()),
-        ("logical CPUs", facts.processors.to_string()),
-        ("memory", format!("{} GiB", format_decimal(memory, 1))),
-        ("kernel", format!("Linux {}", report.kernel)),
+        ("date", environment.date.clone()),
+        ("CPU", environment.processor.clone()),
+        ("logical CPUs", environment.processors.to_string()),
+        ("memory", environment.memory_text()),
+        ("kernel", format!("Linux {}", environment.kernel)),
         ("pinning", facts.pinning.clone()),
         (
             "measurements",

@@ -3,8 +3,11 @@
 //! Text has no colour of its own: the document around a plot gives it one that can be read on its background.
 
 use std::io;
+use std::ops::Range;
 
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::ValueFormatter;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -21,7 +24,10 @@ const WIDTH: u32 = 940;
 const CURVES_HEIGHT: u32 = 340;
 
 /// The space for the names of rows, left of the plot.
-const NAMES_WIDTH: i32 = 260;
+const NAMES_WIDTH: i32 = 300;
+
+/// The width that is allowed for a character of text. Most are narrower.
+const CHARACTER_WIDTH: i32 = 7;
 
 /// The space for the numbers of the longest bars, right of the plot.
 const NUMBERS_WIDTH: i32 = 110;
@@ -71,31 +77,51 @@ pub struct PlotSeries<T> {
     pub values: Vec<T>,
 }
 
-/// Bars in rows: one for each series.
+/// A chart with rows, in each of which every series has one value, or none.
 #[derive(Debug)]
-pub struct BarChart {
-    /// The figure that the bars show, with its unit.
+pub struct RowChart<V> {
+    /// The figure that the values are of, with its unit.
     pub title: String,
     /// The names of the rows, from top to bottom.
     pub rows: Vec<String>,
-    /// The lengths of the bars.
-    pub series: Vec<PlotSeries<Option<f64>>>,
+    /// The values of each row.
+    pub series: Vec<PlotSeries<Option<V>>>,
     /// Formats a number.
     pub format: fn(f64) -> String,
 }
 
+/// Bars in rows: one for each series.
+pub type BarChart = RowChart<f64>;
+
 /// Percentiles in rows, on a logarithmic axis: a dot at the first one, a ring at the second, and a line up to the
 /// third.
+pub type PercentileChart = RowChart<[f64; 3]>;
+
+/// The plot beside the names of rows. `X` is its horizontal axis.
+type RowPlot<'p, 'a, X> = ChartContext<'p, SVGBackend<'a>, Cartesian2d<X, RangedCoordf64>>;
+
+/// The most labels and light lines of a horizontal axis.
+#[derive(Debug, Clone, Copy)]
+struct AxisDensity {
+    labels: usize,
+    light_lines: usize,
+}
+
+/// A value with its place in a chart with rows.
 #[derive(Debug)]
-pub struct PercentileChart {
-    /// The figure that the percentiles are of, with its unit.
-    pub title: String,
-    /// The names of the rows, from top to bottom.
-    pub rows: Vec<String>,
-    /// The three percentiles of each row.
-    pub series: Vec<PlotSeries<Option<[f64; 3]>>>,
-    /// Formats a number.
-    pub format: fn(f64) -> String,
+struct RowMark<V> {
+    colour: RGBColor,
+    /// The upper and the lower edge, in rows.
+    top: f64,
+    bottom: f64,
+    value: V,
+}
+
+impl<V> RowMark<V> {
+    /// The middle between both edges, in rows.
+    fn middle(&self) -> f64 {
+        f64::midpoint(self.top, self.bottom)
+    }
 }
 
 /// Curves over a small number, such as that of workers.
@@ -111,80 +137,51 @@ pub struct CurveChart {
     pub format: fn(f64) -> String,
 }
 
-impl BarChart {
-    /// Draws the bars as an SVG element.
-    ///
-    /// # Errors
-    /// Fails if the plotting library does.
-    pub fn svg(&self) -> Result<String> {
-        let height = rows_height(self.rows.len(), self.series.len());
-        draw_svg(height, &self.title, |canvas| self.draw(canvas))
-    }
-
-    fn draw(&self, canvas: &Canvas<'_>) -> DrawOutcome {
-        draw_legend(canvas, &self.series)?;
-        let all = self.series.iter().flat_map(|series| &series.values);
-        let largest = all.filter_map(|value| positive(*value)).fold(0.0, f64::max);
-        let end = if largest > 0.0 { largest * 1.02 } else { 1.0 };
-        let mut plot = ChartBuilder::on(canvas)
-            .margin_top(LEGEND_HEIGHT)
-            .margin_left(NAMES_WIDTH)
-            .margin_right(NUMBERS_WIDTH)
-            .x_label_area_size(AXIS_HEIGHT)
-            .build_cartesian_2d(0.0..end, self.rows.len() as f64..0.0)?;
-        let format = |value: &f64| (self.format)(*value);
-        plot.configure_mesh()
-            .disable_y_mesh()
-            .x_labels(6)
-            .y_labels(0)
-            .max_light_lines(0)
-            .bold_line_style(GRID.mix(0.4))
-            .axis_style(GRID)
-            .label_style(("sans-serif", TEXT_SIZE))
-            .set_all_tick_mark_size(TICK_LENGTH)
-            .x_label_formatter(&format)
-            .x_desc(self.title.as_str())
-            .draw()?;
+impl<V: Copy> RowChart<V> {
+    /// Returns the values that can be drawn, in the order of the series.
+    fn marks(&self, drawable: fn(Option<V>) -> Option<V>) -> Vec<RowMark<V>> {
+        let mut marks = Vec::new();
         for (index, series) in self.series.iter().enumerate() {
             for (row, value) in series.values.iter().enumerate() {
-                let Some(value) = positive(*value) else { continue };
-                let (top, bottom) = bar_edges(row, index, self.series.len());
-                let bar = Rectangle::new([(0.0, top), (value, bottom)], colour(index).filled());
-                plot.draw_series(std::iter::once(bar))?;
-                let (x, y) = plot.backend_coord(&(value, f64::midpoint(top, bottom)));
-                let style = text_style(canvas, HPos::Left);
-                canvas.draw_text(&(self.format)(value), &style, (x + 5, y))?;
+                if let Some(value) = drawable(*value) {
+                    let (top, bottom) = bar_edges(row, index, self.series.len());
+                    marks.push(RowMark {
+                        colour: colour(index),
+                        top,
+                        bottom,
+                        value,
+                    });
+                }
             }
         }
-        draw_row_names(canvas, &self.rows, |row| plot.backend_coord(&(0.0, row)).1)
+        marks
     }
-}
 
-impl PercentileChart {
-    /// Draws the percentiles as an SVG element.
-    ///
-    /// # Errors
-    /// Fails if the plotting library does.
-    pub fn svg(&self) -> Result<String> {
+    /// The vertical axis: the rows from top to bottom.
+    fn rows_range(&self) -> Range<f64> {
+        self.rows.len() as f64..0.0
+    }
+
+    /// Draws an SVG element that has space for all rows.
+    fn draw_svg(&self, draw: impl FnOnce(&Canvas<'_>) -> DrawOutcome) -> Result<String> {
         let height = rows_height(self.rows.len(), self.series.len());
-        draw_svg(height, &self.title, |canvas| self.draw(canvas))
+        draw_svg(height, &self.title, draw)
     }
 
-    fn draw(&self, canvas: &Canvas<'_>) -> DrawOutcome {
+    /// Draws what both charts with rows have: the legend, the horizontal axis with its lines, and the names of the
+    /// rows.
+    fn draw_frame<X>(&self, canvas: &Canvas<'_>, plot: &mut RowPlot<'_, '_, X>, density: AxisDensity) -> DrawOutcome
+    where
+        X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
         draw_legend(canvas, &self.series)?;
-        let (start, end) = self.decades();
-        let mut plot = ChartBuilder::on(canvas)
-            .margin_top(LEGEND_HEIGHT)
-            .margin_left(NAMES_WIDTH)
-            .margin_right(NUMBERS_WIDTH)
-            .x_label_area_size(AXIS_HEIGHT)
-            .build_cartesian_2d((start..end).log_scale(), self.rows.len() as f64..0.0)?;
         let format = |value: &f64| (self.format)(*value);
         plot.configure_mesh()
             .disable_y_mesh()
-            .x_labels(9)
+            .x_labels(density.labels)
             .y_labels(0)
-            .bold_line_style(GRID.mix(0.6))
+            .max_light_lines(density.light_lines)
+            .bold_line_style(GRID.mix(0.5))
             .light_line_style(GRID.mix(0.2))
             .axis_style(GRID)
             .label_style(("sans-serif", TEXT_SIZE))
@@ -192,31 +189,84 @@ impl PercentileChart {
             .x_label_formatter(&format)
             .x_desc(self.title.as_str())
             .draw()?;
-        for (index, series) in self.series.iter().enumerate() {
-            for (row, value) in series.values.iter().enumerate() {
-                let Some([first, second, third]) = positive_percentiles(*value) else {
-                    continue;
-                };
-                let (top, bottom) = bar_edges(row, index, self.series.len());
-                let y = f64::midpoint(top, bottom);
-                let line = colour(index).stroke_width(2);
-                plot.draw_series([
-                    PathElement::new(vec![(first, y), (third, y)], line),
-                    PathElement::new(vec![(third, top), (third, bottom)], line),
-                ])?;
-                plot.draw_series([
-                    Circle::new((first, y), 4, colour(index).filled()),
-                    Circle::new((second, y), 5, line),
-                ])?;
-            }
+        let left = plot.x_range().start;
+        for (row, name) in self.rows.iter().enumerate() {
+            let (_, y) = plot.backend_coord(&(left, row as f64 + 0.5));
+            let style = text_style(canvas, HPos::Right);
+            canvas.draw_text(&shortened(name), &style, (NAMES_WIDTH - 8, y))?;
         }
-        draw_row_names(canvas, &self.rows, |row| plot.backend_coord(&(start, row)).1)
+        Ok(())
+    }
+}
+
+impl RowChart<f64> {
+    /// Draws the bars as an SVG element.
+    ///
+    /// # Errors
+    /// Fails if the plotting library does.
+    pub fn svg(&self) -> Result<String> {
+        self.draw_svg(|canvas| self.draw(canvas))
+    }
+
+    fn draw(&self, canvas: &Canvas<'_>) -> DrawOutcome {
+        let marks = self.marks(positive);
+        let largest = marks.iter().map(|mark| mark.value).fold(0.0, f64::max);
+        let end = if largest > 0.0 { largest * 1.02 } else { 1.0 };
+        let mut plot = beside_row_names(canvas).build_cartesian_2d(0.0..end, self.rows_range())?;
+        let density = AxisDensity {
+            labels: 6,
+            light_lines: 0,
+        };
+        self.draw_frame(canvas, &mut plot, density)?;
+        for mark in marks {
+            let corners = [(0.0, mark.top), (mark.value, mark.bottom)];
+            plot.draw_series(std::iter::once(Rectangle::new(corners, mark.colour.filled())))?;
+            let (x, y) = plot.backend_coord(&(mark.value, mark.middle()));
+            let style = text_style(canvas, HPos::Left);
+            canvas.draw_text(&(self.format)(mark.value), &style, (x + 5, y))?;
+        }
+        Ok(())
+    }
+}
+
+impl RowChart<[f64; 3]> {
+    /// Draws the percentiles as an SVG element.
+    ///
+    /// # Errors
+    /// Fails if the plotting library does.
+    pub fn svg(&self) -> Result<String> {
+        self.draw_svg(|canvas| self.draw(canvas))
+    }
+
+    fn draw(&self, canvas: &Canvas<'_>) -> DrawOutcome {
+        let (start, end) = self.decades();
+        let range = (start..end).log_scale();
+        let mut plot = beside_row_names(canvas).build_cartesian_2d(range, self.rows_range())?;
+        // With ten labels or more the library would add some between the powers of ten, which would overlap.
+        let density = AxisDensity {
+            labels: 9,
+            light_lines: 10,
+        };
+        self.draw_frame(canvas, &mut plot, density)?;
+        for mark in self.marks(positive_percentiles) {
+            let ([first, second, third], y) = (mark.value, mark.middle());
+            let line = mark.colour.stroke_width(2);
+            plot.draw_series([
+                PathElement::new(vec![(first, y), (third, y)], line),
+                PathElement::new(vec![(third, mark.top), (third, mark.bottom)], line),
+            ])?;
+            plot.draw_series([
+                Circle::new((first, y), 4, mark.colour.filled()),
+                Circle::new((second, y), 5, line),
+            ])?;
+        }
+        Ok(())
     }
 
     /// Returns the powers of ten between which all percentiles are.
     fn decades(&self) -> (f64, f64) {
-        let all = self.series.iter().flat_map(|series| &series.values);
-        let percentiles: Vec<f64> = all.filter_map(|value| positive_percentiles(*value)).flatten().collect();
+        let marks = self.marks(positive_percentiles);
+        let percentiles: Vec<f64> = marks.iter().flat_map(|mark| mark.value).collect();
         let smallest = percentiles.iter().copied().reduce(f64::min).unwrap_or(1.0);
         let largest = percentiles.iter().copied().reduce(f64::max).unwrap_or(10.0);
         let (start, end) = (smallest.log10().floor(), largest.log10().ceil());
@@ -300,18 +350,33 @@ fn draw_legend<T>(canvas: &Canvas<'_>, all: &[PlotSeries<T>]) -> DrawOutcome {
     for (index, series) in all.iter().enumerate() {
         canvas.draw(&Rectangle::new([(x, 7), (x + 12, 19)], colour(index).filled()))?;
         canvas.draw_text(&series.name, &text_style(canvas, HPos::Left), (x + 18, 13))?;
-        x += 50 + 8 * series.name.chars().count() as i32;
+        x += 44 + CHARACTER_WIDTH * series.name.chars().count() as i32;
     }
     Ok(())
 }
 
-/// Draws the names of rows. `middle` returns the vertical position of a number of rows.
-fn draw_row_names(canvas: &Canvas<'_>, rows: &[String], middle: impl Fn(f64) -> i32) -> DrawOutcome {
-    for (row, name) in rows.iter().enumerate() {
-        let y = middle(row as f64 + 0.5);
-        canvas.draw_text(name, &text_style(canvas, HPos::Right), (NAMES_WIDTH - 8, y))?;
+/// Begins a plot that leaves space for the legend, the names of rows, and numbers to the right of bars.
+fn beside_row_names<'c, 'a>(canvas: &'c Canvas<'a>) -> ChartBuilder<'c, 'c, SVGBackend<'a>> {
+    let mut builder = ChartBuilder::on(canvas);
+    builder
+        .margin_top(LEGEND_HEIGHT)
+        .margin_left(NAMES_WIDTH)
+        .margin_right(NUMBERS_WIDTH)
+        .x_label_area_size(AXIS_HEIGHT);
+    builder
+}
+
+/// Returns the name of a row, without its middle if there is no space for all of it.
+fn shortened(name: &str) -> String {
+    let most = ((NAMES_WIDTH - 12) / CHARACTER_WIDTH) as usize;
+    let characters: Vec<char> = name.chars().collect();
+    if characters.len() <= most {
+        return name.to_string();
     }
-    Ok(())
+    let (first, last) = (most / 2, most - most / 2 - 1);
+    let begin = characters.iter().take(first);
+    let end = characters.iter().skip(characters.len() - last);
+    begin.chain(['…'].iter()).chain(end).collect()
 }
 
 /// The style of text whose anchor is at its side `side`.

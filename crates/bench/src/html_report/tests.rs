@@ -6,37 +6,15 @@ use serde_json::json;
 
 use super::*;
 use crate::compare::DataSize;
-use crate::interruption::Interruption;
+use crate::environment::RunEnvironment;
+use crate::folder_for_tests::TestFolder;
 use crate::report::{MemoryRow, Section};
-
-/// A folder for the files of one test, which is removed at its end.
-struct TestFolder(PathBuf);
-
-impl TestFolder {
-    fn create(name: &str) -> TestFolder {
-        let folder = std::env::temp_dir().join(format!("weft-bench-test-{}-{name}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        TestFolder(folder)
-    }
-}
-
-impl Drop for TestFolder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn options(weft: PathBuf, folder: &TestFolder) -> ReportOptions {
     ReportOptions {
         compare: CompareOptions {
             weft,
             valkey: None,
-            preload: None,
-            valkey_tls: None,
-            valkey_huge_pages: false,
-            weft_args: Vec::new(),
-            valkey_args: Vec::new(),
-            sets: Vec::new(),
             rounds: Some(1),
             window: Some(Duration::from_millis(10)),
             warmup: Some(Duration::ZERO),
@@ -48,11 +26,7 @@ fn options(weft: PathBuf, folder: &TestFolder) -> ReportOptions {
             workers: vec![1],
             connections: 2,
             server_cores: Vec::new(),
-            client_cores: Vec::new(),
-            client_threads: 1,
-            out_dir: folder.0.clone(),
-            command_line: "weft-bench report".to_string(),
-            interruption: Interruption::default(),
+            ..CompareOptions::for_tests("weft-bench report")
         },
         parts: vec![&PUBLISHED.comparisons[0]],
         page: folder.0.join("report.html"),
@@ -62,12 +36,7 @@ fn options(weft: PathBuf, folder: &TestFolder) -> ReportOptions {
 
 /// A report with one finished row of memory.
 fn report_with_a_row() -> Report {
-    let mut report = Report::new(
-        "CPU".to_string(),
-        "6.1".to_string(),
-        "weft-bench".to_string(),
-        json!({}),
-    );
+    let mut report = Report::new(RunEnvironment::default(), "weft-bench".to_string(), json!({}));
     report.sections.push(Section {
         title: "Strings".to_string(),
         labels: vec!["Weft".to_string()],

@@ -10,7 +10,13 @@ fn options(lists: usize, nodes: usize) -> InterleaveOptions {
         rounds: 2,
         seed: 1,
         core: None,
+        command_line: "weft-bench lab interleave".to_string(),
+        interruption: Interruption::default(),
     }
+}
+
+fn linked_lists(lists: usize, length: usize, seed: u64) -> LinkedLists {
+    LinkedLists::new(lists, length, seed, &Interruption::default()).expect("no request to end")
 }
 
 #[test]
@@ -57,7 +63,7 @@ fn orders_are_random_and_follow_from_the_seed() {
 
 #[test]
 fn lists_do_not_share_nodes_and_have_different_orders() {
-    let lists = LinkedLists::new(16, 50, 7);
+    let lists = linked_lists(16, 50, 7);
     let mut seen = vec![false; lists.nodes.len()];
     let mut orders = Vec::new();
     for list in 0..16 {
@@ -80,7 +86,7 @@ fn lists_do_not_share_nodes_and_have_different_orders() {
 fn all_walks_have_the_checksums_of_a_plain_one() {
     for (count, length) in [(1, 1), (1, 100), (3, 1), (16, 100), (5, 37)] {
         for work in [0, 3] {
-            let lists = LinkedLists::new(count, length, 3);
+            let lists = linked_lists(count, length, 3);
             let plain: Vec<u64> = (0..count)
                 .map(|list| {
                     let (mut sum, mut index) = (0, list);
@@ -112,20 +118,46 @@ fn the_checksum_depends_on_the_order_of_the_nodes() {
 #[test]
 fn every_round_measures_every_walk() {
     let options = options(4, 100);
-    let lists = LinkedLists::new(options.lists, options.nodes, options.seed);
-    let times = measure(&lists, &options).expect("equal checksums");
+    let lists = linked_lists(options.lists, options.nodes, options.seed);
+    let mut times = WalkTimes::default();
+    measure(&lists, &options, &mut times).expect("equal checksums");
     assert!(times.ns_per_node.iter().all(|rounds| rounds.len() == 2));
-    let text = results_text(&options, &times);
+    let text = results_text(&RunEnvironment::default(), &options, &times, None);
     for part in [
+        " logical CPUs, ",
+        "Command line: `weft-bench lab interleave` of weft-bench ",
         "4 lists of 100 nodes of 8 B in one array of 0 MB",
         "| one after the other | ",
         " | 1.00x |\n",
         "| interleaved | ",
         "| interleaved with prefetch | ",
-        &format!("{:016x}", times.checksum),
+        &format!("{:016x}", times.checksum()),
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
+    assert!(!text.contains("ended early"));
+}
+
+#[test]
+fn an_interrupted_run_shows_what_it_has() {
+    let options = options(4, 100);
+    let lists = linked_lists(options.lists, options.nodes, options.seed);
+    options.interruption.request();
+    let mut times = WalkTimes::default();
+    times.ns_per_node[0].push(80.0);
+    times.ns_per_node[1].push(40.0);
+    let outcome = measure(&lists, &options, &mut times);
+    assert!(matches!(outcome, Err(Error::Interrupted)));
+    let text = results_text(&RunEnvironment::default(), &options, &times, outcome.as_ref().err());
+    for part in [
+        "**The run ended early: interrupted.**",
+        "| one after the other | 1 | 80.00 | 1.00x |\n",
+        "| interleaved | 1 | 40.00 | 2.00x |\n",
+        "| interleaved with prefetch | 0 | - | - |\n",
+    ] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    assert!(LinkedLists::new(4, 100, 1, &options.interruption).is_err());
 }
 
 #[test]

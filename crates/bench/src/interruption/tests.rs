@@ -48,3 +48,14 @@ fn only_errors_after_the_request_are_explained_by_it() {
     assert_eq!(interruption.explain(Ok(7)).expect("a result is kept"), 7);
     assert_eq!(Error::Interrupted.exit_code(), 130);
 }
+
+#[test]
+fn signals_that_are_ignored_at_the_start_stay_ignored() {
+    // With nohup: SIGHUP is signal 1, and the runtime ignores SIGPIPE, which is 13.
+    let status = "Name:\tweft-bench\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
+    let ignored = [SIGHUP, SIGINT, SIGTERM].map(|signal| is_ignored(status, signal));
+    assert_eq!(ignored, [true, false, false]);
+    assert!(!is_ignored("Name:\tweft-bench\n", SIGHUP) && !is_ignored("SigIgn:\tx\n", SIGHUP));
+    let own = fs::read_to_string("/proc/self/status").expect("the status of this process");
+    assert!(own.contains("\nSigIgn:\t"));
+}

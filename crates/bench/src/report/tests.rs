@@ -46,12 +46,14 @@ fn report() -> Report {
         keys: 10,
         bytes_per_key: vec![100.0, 125.0],
     }];
-    let mut report = Report::new(
-        "a processor".into(),
-        "6.1".into(),
-        "weft-bench compare --set strings".into(),
-        json!({}),
-    );
+    let environment = RunEnvironment {
+        date: "2026-11-29 12:00 UTC".into(),
+        processor: "a processor".into(),
+        processors: 2,
+        memory_bytes: Some(8 << 30),
+        kernel: "6.1".into(),
+    };
+    let mut report = Report::new(environment, "weft-bench compare --set strings".into(), json!({}));
     let version = "valkey_version 9.1.2, LD_PRELOAD libjemalloc.so.2".to_string();
     report.versions.push(("Valkey".into(), version));
     report.sections.push(Section {
@@ -99,6 +101,7 @@ fn ratios_are_taken_within_rounds() {
 fn markdown_has_the_numbers_and_marks_a_limiting_client() {
     let text = report().markdown();
     let expected = [
+        "a processor, 2 logical CPUs, 8.0 GiB of memory, Linux 6.1, 2026-11-29 12:00 UTC.",
         "Command line: `weft-bench compare --set strings`.",
         "- Valkey: valkey_version 9.1.2, LD_PRELOAD libjemalloc.so.2.",
         "### Strings",
@@ -115,6 +118,24 @@ fn markdown_has_the_numbers_and_marks_a_limiting_client() {
     }
     assert_columns_match(&text);
     assert!(!text.contains(DELIVERY_UNIT));
+}
+
+#[test]
+fn an_early_end_is_the_first_thing_after_the_versions() {
+    let mut report = report();
+    assert!(report.has_rows() && !report.markdown().contains("ended early"));
+    report.early_end = Some("interrupted".into());
+    let text = report.markdown();
+    let (place, table) = (
+        text.find("**The run ended early: interrupted.**"),
+        text.find("| load |"),
+    );
+    assert!(place.is_some() && place < table, "{text}");
+    assert_eq!(report.json()["early_end"], "interrupted");
+    report.idle.clear();
+    report.sections[0].loads.clear();
+    report.sections[0].memory.clear();
+    assert!(!report.has_rows());
 }
 
 fn assert_columns_match(text: &str) {

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::environment::RunEnvironment;
 use crate::report::{MemoryRow, WorkerPoint};
 use crate::run::Measurement;
 
@@ -58,12 +59,14 @@ fn section(title: &str, loads: Vec<LoadRow>) -> Section {
 }
 
 fn sample_report() -> Report {
-    let mut report = Report::new(
-        format!("CPU {HOSTILE}"),
-        "6.1".to_string(),
-        format!("weft-bench report --weft {HOSTILE}"),
-        json!({}),
-    );
+    let environment = RunEnvironment {
+        date: "2026-11-29 12:00 UTC".to_string(),
+        processor: format!("CPU {HOSTILE}"),
+        processors: 2,
+        memory_bytes: Some(24 << 30),
+        kernel: "6.1".to_string(),
+    };
+    let mut report = Report::new(environment, format!("weft-bench report --weft {HOSTILE}"), json!({}));
     report.versions.push((format!("Weft {HOSTILE}"), HOSTILE.to_string()));
     let mut noted = load_row("mixed", &[700_000.0, 350_000.0]);
     noted.notes.push(format!("2 of 3 rounds {HOSTILE}"));
@@ -94,10 +97,7 @@ fn sample_report() -> Report {
 
 fn facts() -> PageFacts {
     PageFacts {
-        date: "2026-11-29 12:00 UTC".to_string(),
-        processors: 2,
         pinning: "servers on CPU 0, client on CPU 1".to_string(),
-        memory_bytes: Some(24 << 30),
         rounds: 3,
         window_s: 0.3,
         warmup_s: 0.09,
@@ -199,12 +199,7 @@ fn the_page_has_every_row_with_units_and_the_facts_of_the_run() {
 
 #[test]
 fn a_report_without_results_is_a_page_too() {
-    let report = Report::new(
-        "CPU".to_string(),
-        "6.1".to_string(),
-        "weft-bench report".to_string(),
-        json!({}),
-    );
+    let report = Report::new(RunEnvironment::default(), "weft-bench report".to_string(), json!({}));
     let html = page(&report, &PageFacts::default()).expect("a page");
     assert_well_formed(&html);
     assert!(html.contains("No memory was measured."));
@@ -237,4 +232,26 @@ fn the_figure_is_a_document_of_its_own() {
     assert!(svg.starts_with("<svg ") && svg.contains("prefers-color-scheme: dark"));
     assert!(svg.contains("get 512 B P16") && svg.contains("Valkey\n"));
     assert!(!svg.contains("ping") && !svg.contains("mget100"), "{svg}");
+}
+
+#[test]
+fn loads_of_the_same_name_are_told_apart_in_the_figure() {
+    let mut report = sample_report();
+    let titles = [PUBLISHED.comparisons[3].title, PUBLISHED.comparisons[4].title];
+    let of_title = |title| {
+        section(
+            &format!("{title}, 50 connections"),
+            vec![load_row("mixed", &[2.0, 1.0])],
+        )
+    };
+    report.sections = titles.into_iter().map(of_title).collect();
+    report.sections[0].loads.push(load_row("set", &[2.0, 1.0]));
+    let svg = figure(&report).expect("a figure");
+    for name in [
+        "mixed 512 B P16, append-only\n",
+        "mixed 512 B P16, replica\n",
+        "set 512 B P16\n",
+    ] {
+        assert_eq!(svg.matches(name).count(), 1, "{name} in\n{svg}");
+    }
 }
