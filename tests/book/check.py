@@ -11,6 +11,7 @@ The ports of the book are replaced by free ones. Comments `<!-- check: ... -->` 
 
     needs PROGRAM              skips the section, by name, if there is no such program
     fill PORT                  writes keys of all types
+    dump FORMAT FILE           writes a dump as another program does, with keys of all types (dumps.py)
     same PORT                  the server has these keys, with the same values and times to live
     writer PORT...             starts clients that write all the time; several ports are nodes of a cluster
     switch PORT                the clients write to this server from now on
@@ -35,6 +36,7 @@ import time
 import traceback
 
 import cli
+import dumps
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BOOK = os.path.join(ROOT, "docs/book/src")
@@ -324,6 +326,10 @@ class Place:
             self.filled = contents(connection)
             assert len(self.filled) >= len(FILL) - 2
             connection.close()
+        elif verb == "dump":
+            with open(os.path.join(self.path, "home", words[1]), "wb") as file:
+                file.write(dumps.FORMATS[words[0]]())
+            self.filled = dumps.expected()
         elif verb == "same":
             connection = Connection(self.port(words[0]))
             found = contents(connection)
@@ -426,6 +432,9 @@ def programs_of(options):
     found = {"weft-server": (options.server, "")}
     for name in ("valkey-check-rdb", "valkey-check-aof"):
         found[name] = (f"-a {name} {options.server}", "")
+    top = os.path.join(os.path.dirname(options.server), "weft-top")
+    if os.path.exists(top):
+        found["weft-top"] = (top, "")
     if options.valkey and os.path.exists(options.valkey):
         found["valkey-server"] = (options.valkey, "")
     unpacked = os.path.join(ROOT, "target/tools/redis/usr")

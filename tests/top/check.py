@@ -238,6 +238,20 @@ def hot_keys(options):
             terminal.press("s")
             terminal.shows("Sampling has ended")
             assert state() == b"off"
+            terminal.press("s")
+            wait_until(lambda: state() == b"on", lambda: "the server does not sample")
+
+            # Another client stops the sampling, and starts its own before weft-top does so again.
+            def replace():
+                client.call("WEFT", "HOTKEYS", "STOP")
+                return client.call("WEFT", "HOTKEYS", "START", "SAMPLE", "2") == b"OK"
+
+            wait_until(replace, lambda: "weft-top is always faster")
+            terminal.shows("One of 2 uses of keys is sampled")
+            terminal.press("s")
+            time.sleep(1)
+            assert state() == b"on", "what another client has started goes on"
+        client.call("WEFT", "HOTKEYS", "STOP")
         client.call("WEFT", "HOTKEYS", "START", "SAMPLE", "1")
         client.call("GET", "key")
         code, output, errors = run_json(options.top, server.port, "--once", "--hot-keys")

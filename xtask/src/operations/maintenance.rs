@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::saves;
 use super::schedule::{Recurrence, Schedule};
 use super::site::{FIRST_VALUE, Site, WRITTEN_PARAMETER};
 use crate::failover::router::REPLY_BOUND;
@@ -114,15 +115,27 @@ fn judge_ok(reply: Option<StressReply>) -> Result<TaskOutcome, String> {
     judge(reply, "OK", &[])
 }
 
+/// Checks, if a node has put something off, that the dump or the rewrite for which it did so is not too old.
+fn check_postponed(site: &Site, node: usize, outcome: TaskOutcome) -> Result<TaskOutcome, String> {
+    if outcome == TaskOutcome::Postponed
+        && let Some(info) = site.call(node, &["INFO", "persistence"])?
+    {
+        saves::check_age(&info.text())?;
+    }
+    Ok(outcome)
+}
+
 fn save(site: &Site, node: usize, _: u64) -> Result<TaskOutcome, String> {
     let busy = ["Background save already in progress", "Another child process is active"];
-    judge(site.call(node, &["BGSAVE"])?, "Background saving", &busy)
+    let outcome = judge(site.call(node, &["BGSAVE"])?, "Background saving", &busy)?;
+    check_postponed(site, node, outcome)
 }
 
 fn rewrite_log(site: &Site, node: usize, _: u64) -> Result<TaskOutcome, String> {
     let busy = ["Background append only file rewriting already in progress"];
     let begun = "Background append only file rewriting";
-    judge(site.call(node, &["BGREWRITEAOF"])?, begun, &busy)
+    let outcome = judge(site.call(node, &["BGREWRITEAOF"])?, begun, &busy)?;
+    check_postponed(site, node, outcome)
 }
 
 fn rotate(site: &Site, node: usize, _: u64) -> Result<TaskOutcome, String> {

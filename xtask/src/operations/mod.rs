@@ -22,7 +22,8 @@
 //! errors     clients saw no error that Valkey does not send during such work, CLUSTERDOWN for a bounded time only,
 //!            and no connection ended or failed except those to a node that was restarted
 //! logs       every line is whole, and every acknowledged one is in the log once and in order, across all rotations
-//! files      the last dump, rewrite and write to the append-only file have succeeded
+//! files      every dump and rewrite has ended within a bound (`saves.rs`), and the last of them, and the last write to
+//!            the append-only file, have succeeded
 //! settings   a restarted node has the parameters that CONFIG REWRITE has written, and new connections get the
 //!            certificate that was loaded last
 //! ```
@@ -32,6 +33,7 @@
 mod log_lines;
 mod maintenance;
 mod operator;
+mod saves;
 mod schedule;
 mod site;
 
@@ -244,8 +246,10 @@ fn check_errors(tally: &Tally, failures: &[String]) -> Result<(), String> {
     }
 }
 
-/// Checks that the last dump, rewrite and write of each node have succeeded.
+/// Checks that all dumps and rewrites of each node have ended, and that the last of them and the last write have
+/// succeeded.
 fn check_files(group: &Group) -> Result<(), String> {
+    saves::wait_until_ended(group)?;
     for node in 0..group.servers.len() {
         let info = group.call(node, "INFO persistence")?.text();
         for field in STATUS_FIELDS {

@@ -12,6 +12,10 @@ pub enum Action {
     AwaitSync,
     /// Waits for the end of the process.
     AwaitExit,
+    /// Requests a dump as a replica does that knows no newer way, and receives it.
+    FullSync,
+    /// Names the temporary files that are in the data directory.
+    TemporaryFiles,
 }
 
 /// A scenario.
@@ -29,6 +33,15 @@ const ALWAYS: &[&str] = &["--appendonly", "yes", "--appendfsync", "always", "--s
 const EVERYSEC: &[&str] = &["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""];
 const NEVER: &[&str] = &["--appendonly", "yes", "--appendfsync", "no", "--save", ""];
 const DUMPS: &[&str] = &["--appendonly", "no", "--save", "3600 100000"];
+const OFTEN: &[&str] = &["--appendonly", "no", "--save", "1 1"];
+const DUMPS_FOR_REPLICAS: &[&str] = &[
+    "--appendonly",
+    "no",
+    "--save",
+    "3600 100000",
+    "--repl-diskless-sync",
+    "no",
+];
 const OFF: &[&str] = &["--appendonly", "no", "--save", ""];
 
 const WRITE_OK: Action = Action::Await(&[("aof_last_write_status", "ok")]);
@@ -122,12 +135,44 @@ macro_rules! dump {
                 Action::Call("SAVE"),
                 Action::Call("BGSAVE"),
                 SAVE_ERROR,
+                Action::TemporaryFiles,
                 Action::Call("SET c 3"),
                 Action::Call("GET b"),
                 Action::Fault(&[]),
                 Action::Call("BGSAVE"),
                 SAVE_OK,
                 Action::Call("SET d 4"),
+                Action::TemporaryFiles,
+            ],
+            loads: true,
+        }
+    };
+}
+
+/// A dump for a replica fails, which is written to a file first, and the next one succeeds.
+macro_rules! full_sync {
+    ($name:literal, $fault:literal) => {
+        Scenario {
+            name: $name,
+            arguments: DUMPS_FOR_REPLICAS,
+            first_faults: &[],
+            actions: &[
+                Action::Call("SET a 1"),
+                Action::Call("SAVE"),
+                Action::Call("SET b 2"),
+                Action::Fault(&[$fault]),
+                Action::FullSync,
+                SAVE_ERROR,
+                Action::TemporaryFiles,
+                Action::Call("SET c 3"),
+                Action::Call("PING"),
+                Action::Call("GET b"),
+                Action::Fault(&[]),
+                Action::FullSync,
+                SAVE_OK,
+                Action::Await(&[("rdb_changes_since_last_save", "0")]),
+                Action::Call("SET d 4"),
+                Action::TemporaryFiles,
             ],
             loads: true,
         }
@@ -152,6 +197,7 @@ macro_rules! rewrite {
                 Action::Call("BGREWRITEAOF"),
                 REWRITE_OK,
                 Action::Call("SET d 4"),
+                Action::TemporaryFiles,
             ],
             loads: true,
         }
@@ -239,8 +285,57 @@ pub const SCENARIOS: &[Scenario] = &[
     dump!("dump, write ENOSPC", "write temp- 0 -1 28"),
     dump!("dump, write EIO", "write temp- 0 -1 5"),
     dump!("dump, sync EIO", "sync temp- 0 -1 5"),
+    dump!("dump, sync ENOSPC", "sync temp- 0 -1 28"),
     dump!("dump, rename EIO", "rename dump.rdb 0 -1 5"),
+    dump!("dump, rename ENOSPC", "rename dump.rdb 0 -1 28"),
     dump!("dump, sync of the directory EIO", "dirsync . 0 -1 5"),
+    Scenario {
+        name: "dump of a save point, write ENOSPC, and the next attempt",
+        arguments: OFTEN,
+        first_faults: &["write temp- 0 -1 28"],
+        actions: &[
+            Action::Call("SET a 1"),
+            SAVE_ERROR,
+            Action::TemporaryFiles,
+            Action::Call("SET b 2"),
+            Action::Call("PING"),
+            Action::Fault(&[]),
+            // No client requests it.
+            SAVE_OK,
+            Action::Call("PING"),
+            Action::TemporaryFiles,
+        ],
+        loads: true,
+    },
+    full_sync!("full synchronisation, open ENOSPC", "open temp- 0 -1 28"),
+    full_sync!("full synchronisation, write ENOSPC", "write temp- 0 -1 28"),
+    full_sync!("full synchronisation, sync ENOSPC", "sync temp- 0 -1 28"),
+    full_sync!("full synchronisation, rename ENOSPC", "rename dump.rdb 0 -1 28"),
+    Scenario {
+        name: "everysec, the whole disk ENOSPC",
+        arguments: EVERYSEC,
+        first_faults: &[],
+        actions: &[
+            Action::Call("SET a 1"),
+            Action::Fault(&["write * 0 -1 28", "open * 0 -1 28"]),
+            Action::Call("SET b 2"),
+            WRITE_ERROR,
+            Action::Call("BGREWRITEAOF"),
+            REWRITE_ERROR,
+            Action::Call("SAVE"),
+            Action::Call("SET c 3"),
+            Action::Call("PING"),
+            Action::Call("GET b"),
+            Action::Fault(&[]),
+            WRITE_OK,
+            Action::Call("SET c 3"),
+            Action::Call("BGREWRITEAOF"),
+            REWRITE_OK,
+            Action::Call("SET d 4"),
+            Action::TemporaryFiles,
+        ],
+        loads: true,
+    },
     rewrite!("rewrite, open of the increment ENOSPC", "open incr.aof 0 -1 28"),
     rewrite!(
         "rewrite, open of the manifest EIO",
@@ -265,11 +360,13 @@ pub const SCENARIOS: &[Scenario] = &[
     rewrite!("rewrite, open of the base ENOSPC", "open temp-rewriteaof 0 -1 28"),
     rewrite!("rewrite, write of the base ENOSPC", "write temp-rewriteaof 0 -1 28"),
     rewrite!("rewrite, sync of the base EIO", "sync temp-rewriteaof 0 -1 5"),
+    rewrite!("rewrite, sync of the base ENOSPC", "sync temp-rewriteaof 0 -1 28"),
     rewrite!(
         "rewrite, rename of the temporary base EIO",
         "rename temp-rewriteaof-bg 0 -1 5"
     ),
     rewrite!("rewrite, rename of the base EIO", "rename base.rdb 0 -1 5"),
+    rewrite!("rewrite, rename of the base ENOSPC", "rename base.rdb 0 -1 28"),
     switch!("switch on, open of the increment ENOSPC", "open incr 0 -1 28"),
     start!("start, directory", ALWAYS, "mkdir appendonlydir 0 -1 28"),
     start!("start, open of the base", ALWAYS, "open temp- 0 -1 28"),

@@ -1,10 +1,13 @@
 //! Disk errors: chosen operations fail, and replies, INFO, log lines and the end of the process are Valkey's.
 //!
-//! Each scenario runs on both servers. Its transcript has the replies, the awaited fields of INFO, the exit code, the
-//! warnings of the log without their numbers, and what a server without faults loads afterwards. A second part lets
-//! every single operation of a rewrite, a save and a switch fail in turn ([`super::every_fault`]).
+//! Each scenario runs on both servers, on Weft also with many active workers. Its transcript has the replies, the
+//! awaited fields of INFO, the exit code, the temporary files, the warnings of the log without their numbers, and what
+//! a server without faults loads afterwards. A second part lets every single operation of a rewrite, a save and a
+//! switch fail in turn ([`super::every_fault`]).
 
 use std::fs;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,8 +19,10 @@ use crate::stress::client::StressReply;
 
 /// The time after which a write is synced with `appendfsync everysec`.
 const SYNC_PAUSE: Duration = Duration::from_millis(2500);
-/// The time that an awaited state may take.
-const AWAIT_TIMEOUT: Duration = Duration::from_secs(12);
+/// The time that an awaited state may take. On a busy machine a save point alone may need most of it.
+const AWAIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The further arguments of Weft in each of its runs.
+const WEFT_ARGUMENTS: [&[&str]; 2] = [&[], &["--io-threads", "8", "--io-threads-always-active", "yes"]];
 
 /// Sets the faults that are injected from now on.
 pub struct FaultControl {
@@ -53,7 +58,7 @@ impl FaultControl {
         }
         // One write in place: the library has the file open. The rest of an older text would be read, too.
         text.push_str(&"\n".repeat(2048_usize.saturating_sub(text.len())));
-        let write = || -> std::io::Result<()> {
+        let write = || -> io::Result<()> {
             let file = fs::File::options()
                 .write(true)
                 .create(true)
@@ -74,29 +79,39 @@ pub fn compare(weft: &Path, valkey: &Path, library: &Path, directory: &Path, fil
     let mut count = 0;
     for scenario in SCENARIOS.iter().filter(|scenario| scenario.name.contains(filter)) {
         count += 1;
-        let of_valkey = transcript(scenario, valkey, library, directory)?;
-        let of_weft = transcript(scenario, weft, library, directory)?;
-        if of_valkey != of_weft {
-            let show = |lines: &[String]| lines.iter().map(|line| format!("    {line}\n")).collect::<String>();
-            differences.push(format!(
-                "{}:\n  Valkey:\n{}  Weft:\n{}",
-                scenario.name,
-                show(&of_valkey),
-                show(&of_weft)
-            ));
+        let of_valkey = transcript(scenario, valkey, &[], library, directory)?;
+        for arguments in WEFT_ARGUMENTS {
+            let of_weft = transcript(scenario, weft, arguments, library, directory)?;
+            if of_valkey != of_weft {
+                let show = |lines: &[String]| lines.iter().map(|line| format!("    {line}\n")).collect::<String>();
+                differences.push(format!(
+                    "{}:\n  Valkey:\n{}  Weft {}:\n{}",
+                    scenario.name,
+                    show(&of_valkey),
+                    arguments.join(" "),
+                    show(&of_weft)
+                ));
+            }
         }
     }
     match differences.is_empty() {
         true => Ok(count),
         false => Err(format!(
-            "{} of {count} scenarios differ\n{}",
+            "{} differences in {count} scenarios\n{}",
             differences.len(),
             differences.join("\n")
         )),
     }
 }
 
-fn transcript(scenario: &Scenario, binary: &Path, library: &Path, directory: &Path) -> Result<Vec<String>, String> {
+fn transcript(
+    scenario: &Scenario,
+    binary: &Path,
+    further_arguments: &[&str],
+    library: &Path,
+    directory: &Path,
+) -> Result<Vec<String>, String> {
+    let arguments = [scenario.arguments, further_arguments].concat();
     let data = directory.join("errors");
     write_image(&Image::new(), &data)?;
     // It does not exist before the first scenario.
@@ -109,18 +124,18 @@ fn transcript(scenario: &Scenario, binary: &Path, library: &Path, directory: &Pa
     };
     let mut lines = Vec::new();
     control.set(scenario.first_faults)?;
-    let mut server = Server::spawn(binary, &data, scenario.arguments, Some(&preload))?;
+    let mut server = Server::spawn(binary, &data, &arguments, Some(&preload))?;
     if let Err(why) = server.wait_until_ready() {
         lines.push(why);
     }
     for action in scenario.actions {
-        perform(action, &mut server, &mut control, &mut lines)?;
+        perform(action, &mut server, &data, &mut control, &mut lines)?;
     }
     server.kill();
     lines.extend(warnings(&server.log()));
     drop(server);
     if scenario.loads {
-        let server = Server::start(binary, &data, scenario.arguments, None)?;
+        let server = Server::start(binary, &data, &arguments, None)?;
         let mut client = server.connect()?;
         for key in ["a", "b", "c", "d", "e"] {
             lines.push(format!("loaded {key}: {}", client.call(&format!("GET {key}"))?.text()));
@@ -132,6 +147,7 @@ fn transcript(scenario: &Scenario, binary: &Path, library: &Path, directory: &Pa
 fn perform(
     action: &Action,
     server: &mut Server,
+    data: &Path,
     control: &mut FaultControl,
     lines: &mut Vec<String>,
 ) -> Result<(), String> {
@@ -147,12 +163,53 @@ fn perform(
         Action::Fault(faults) => control.set(faults)?,
         Action::Await(fields) => lines.push(await_fields(server, fields)?),
         Action::AwaitSync => std::thread::sleep(SYNC_PAUSE),
+        Action::FullSync => lines.push(format!("SYNC: {}", receive_dump(server))),
+        Action::TemporaryFiles => lines.push(format!("temporary files: {}", temporary_files(data).join(" "))),
         Action::AwaitExit => {
             let status = server.wait_for_exit(AWAIT_TIMEOUT);
             lines.push(status.map_or_else(|| "still running".to_owned(), |status| status.to_string()));
         }
     }
     Ok(())
+}
+
+/// Requests a dump with SYNC and receives it. Returns what has become of it.
+fn receive_dump(server: &Server) -> String {
+    let receive = || -> io::Result<()> {
+        let stream = UnixStream::connect(server.socket())?;
+        stream.set_read_timeout(Some(AWAIT_TIMEOUT))?;
+        let mut stream = BufReader::new(stream);
+        stream.get_mut().write_all(b"SYNC\r\n")?;
+        let mut line = String::new();
+        // Newlines keep the connection alive until the dump begins.
+        while line.trim_end().is_empty() {
+            line.clear();
+            if stream.read_line(&mut line)? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let length = line.trim_end().strip_prefix('$').and_then(|length| length.parse().ok());
+        let length: usize = length.ok_or_else(|| io::Error::other(line.trim_end().to_owned()))?;
+        stream.read_exact(&mut vec![0; length])
+    };
+    match receive() {
+        Ok(()) => "a dump".to_owned(),
+        Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+            "the connection is closed".to_owned()
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Returns the names of the temporary files below the data directory, in order, with numbers replaced by `N`.
+fn temporary_files(data: &Path) -> Vec<String> {
+    let directories = [data.to_owned(), data.join("appendonlydir")];
+    // The second one exists only with an append-only file.
+    let entries = directories.iter().flat_map(fs::read_dir).flatten().flatten();
+    let names = entries.map(|entry| without_numbers(&entry.file_name().to_string_lossy()));
+    let mut names: Vec<String> = names.filter(|name| name.starts_with("temp-")).collect();
+    names.sort();
+    names
 }
 
 fn shown(reply: &StressReply) -> String {

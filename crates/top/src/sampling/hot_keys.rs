@@ -2,8 +2,9 @@
 //!
 //! At the user's request, the server samples the keys of commands. It does so for a minute at a time, so that it stops
 //! by itself when this program has ended, and so that the figures are recent ones. Sampling that another client has
-//! started is shown and not stopped.
+//! started is shown and not stopped, even if that client has stopped ours meanwhile: the server stops what has our id.
 
+use super::random_id;
 use crate::connection::reply::RespValue;
 use crate::connection::{ServerConnection, accepted};
 use crate::error::Result;
@@ -33,10 +34,21 @@ pub enum HotKeysMode {
 }
 
 /// The state between samples.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HotKeySampling {
-    /// `true` if this program has started the sampling that is on.
+    /// The id of the sampling that this program starts.
+    id: String,
+    /// `true` if this program has started sampling and not stopped it.
     is_own: bool,
+}
+
+impl Default for HotKeySampling {
+    fn default() -> Self {
+        HotKeySampling {
+            id: random_id(),
+            is_own: false,
+        }
+    }
 }
 
 impl HotKeySampling {
@@ -52,8 +64,8 @@ impl HotKeySampling {
     ) -> Result<Option<std::result::Result<HotKeysFigures, String>>> {
         if mode != HotKeysMode::Sampled && self.is_own {
             self.is_own = false;
-            // An error has no consequence: the sampling ends by itself.
-            connection.call(&["WEFT", "HOTKEYS", "STOP"])?;
+            // An error has no consequence: the sampling ends by itself, or has ended already.
+            connection.call(&["WEFT", "HOTKEYS", "STOP", "ID", &self.id])?;
         }
         if mode == HotKeysMode::Hidden {
             return Ok(None);
@@ -67,8 +79,8 @@ impl HotKeySampling {
             return Ok(Some(Err(text)));
         };
         if mode == HotKeysMode::Sampled && !figures.is_sampling {
-            let started = accepted(connection.call(&["WEFT", "HOTKEYS", "START", "DURATION", DURATION_S])?);
-            match started {
+            let words = ["WEFT", "HOTKEYS", "START", "DURATION", DURATION_S, "ID", &self.id];
+            match accepted(connection.call(&words)?) {
                 Ok(_) => self.is_own = true,
                 Err(text) => return Ok(Some(Err(text))),
             }

@@ -15,6 +15,8 @@ mod tests;
 mod workers;
 
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::connection::reply::RespValue;
@@ -27,6 +29,14 @@ use info::{InfoFields, InfoPair};
 use keys::KeySearch;
 use server_scan::ServerScan;
 use slots::SlotOrder;
+
+/// Returns a random number, by which a server knows what this program has started.
+fn random_id() -> String {
+    // The keys of each hash function are random.
+    let number = RandomState::new().build_hasher().finish();
+    // A positive number of 63 bits.
+    ((number >> 1) | 1).to_string()
+}
 
 /// The parts of a report that cost the server more than INFO, and are sampled only if asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

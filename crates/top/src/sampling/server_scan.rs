@@ -1,11 +1,13 @@
 //! The search for big keys by a Weft server itself (WEFT BIGKEYS), which costs less than reading pages of keys.
 //!
 //! The server visits all keys with 1 % of the time of one of its background threads. When a scan is complete, the next
-//! one starts after a pause. A scan that another client has started is shown, and not stopped.
+//! one starts after a pause. A scan that another client has started is shown, and not stopped, even if that client has
+//! stopped ours meanwhile: the server stops what has our id.
 
 use std::time::{Duration, Instant};
 
 use super::keys::{BiggestKeys, FoundKey};
+use super::random_id;
 use crate::connection::reply::RespValue;
 use crate::connection::{ServerConnection, accepted};
 use crate::error::Result;
@@ -27,7 +29,9 @@ const PASS_PAUSE: Duration = Duration::from_secs(5);
 /// The state of the search.
 #[derive(Debug)]
 pub struct ServerScan {
-    /// `true` if this program has started the scan that is in progress.
+    /// The id of the scans that this program starts.
+    id: String,
+    /// `true` if this program has started a scan and does not know of its end.
     is_own: bool,
     passes: u64,
     /// The keys of the last complete scan.
@@ -48,6 +52,7 @@ impl ServerScan {
     /// Creates the state before the first scan.
     pub fn new(now: Instant) -> ServerScan {
         ServerScan {
+            id: random_id(),
             is_own: false,
             passes: 0,
             previous: BiggestKeys::default(),
@@ -84,8 +89,9 @@ impl ServerScan {
             rows: report.biggest.merged(&self.previous),
         };
         if !report.is_running && now >= self.next_start {
-            let words = ["WEFT", "BIGKEYS", "START", "COUNT", COUNT, "EFFORT", EFFORT];
-            if accepted(connection.call(&words)?).is_err() {
+            let start = ["WEFT", "BIGKEYS", "START"];
+            let options = ["COUNT", COUNT, "EFFORT", EFFORT, "ID", &self.id];
+            if accepted(connection.call(&[&start[..], &options].concat())?).is_err() {
                 return Ok(None);
             }
             self.is_own = true;
@@ -100,8 +106,8 @@ impl ServerScan {
     /// Fails if the connection breaks.
     pub fn stop(self, connection: &mut ServerConnection) -> Result<()> {
         if self.is_own {
-            // An error has no consequence: the scan ends by itself.
-            connection.call(&["WEFT", "BIGKEYS", "STOP"])?;
+            // An error has no consequence: the scan ends by itself, or has ended already.
+            connection.call(&["WEFT", "BIGKEYS", "STOP", "ID", &self.id])?;
         }
         Ok(())
     }
