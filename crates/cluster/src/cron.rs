@@ -315,6 +315,15 @@ impl ClusterState {
         self.send(link, &message);
     }
 
+    /// Sends a further PING to a node over the link to it. An earlier one that was not answered still counts.
+    pub(super) fn ping_again(&mut self, id: NodeId, link: LinkId, now_ms: u64) {
+        let unanswered_since = self.nodes.get(&id).map_or(0, |node| node.ping_sent_ms);
+        self.send_ping(link, MessageType::Ping, now_ms);
+        if let Some(node) = self.nodes.get_mut(&id).filter(|_| unanswered_since > 0) {
+            node.ping_sent_ms = unanswered_since;
+        }
+    }
+
     /// Sends a PING, PONG or MEET over a link.
     pub fn send_ping(&mut self, link: LinkId, kind: MessageType, now_ms: u64) {
         self.end_overdue_hand_over(now_ms);

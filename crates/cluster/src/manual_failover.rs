@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   replica                                      primary
-//!   CLUSTER FAILOVER ──── MFSTART ──────────────▶ pauses writes until all earlier ones have run
-//!   waits until it has that offset ◀─ its offset ─ "paused", in every message
+//!   CLUSTER FAILOVER ──── MFSTART, PING ────────▶ pauses writes until all earlier ones have run
+//!   waits until it has that offset ◀─ its offset ─ "paused", in every message; in its PONG
 //!   requests votes, "although the primary is up" (election.rs) ──▶ … ──▶ follows the replica, resumes writes
 //! ```
 //!
@@ -13,19 +13,33 @@
 //!    (`slot_takeover.rs`): the replica would be elected with the same slots.
 //! 2. Each side gives up on its own, by its own clock. The primary pauses writes for twice as long as the replica
 //!    tries, so the replica is never promoted after writes have resumed.
-//! 3. A repeated request does not resume writes in between.
-//! 4. A replica without its primary's data does not take over.
-//! 5. FORCE omits the coordination with the primary, TAKEOVER omits the votes, too. Both promote a replica without
+//! 3. A message with "paused" may arrive late, when the pause that it mentions is over and the replica has requested
+//!    another one. So the replica counts only what the primary has sent since the request: the PONG to a PING behind it
+//!    on the same link, and what follows that PONG.
+//! 4. A repeated request does not resume writes in between.
+//! 5. A replica without its primary's data does not take over.
+//! 6. FORCE omits the coordination with the primary, TAKEOVER omits the votes, too. Both promote a replica without
 //!    data.
 
 use super::election::Election;
 use super::message::{BusMessage, Header, MessageType, switch};
-use super::node::NodeId;
+use super::node::{LinkId, NodeId};
 use super::refusal::ClusterRefusal;
 use super::state::{BusAction, ClusterState};
 
 /// The factor by which the primary pauses writes longer than the failover may take.
 const PAUSE_FACTOR: u64 = 2;
+
+/// The request of a replica that its primary stops.
+#[derive(Clone, Copy, Debug)]
+pub struct StopRequest {
+    /// The primary.
+    primary: NodeId,
+    /// The link over which it was asked.
+    link: LinkId,
+    /// The number of answers over that link up to the first one that the primary sends after it has read the request.
+    answers: u64,
+}
 
 /// The state of a manual failover, on either side.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +48,8 @@ pub struct ManualFailover {
     pub end_ms: u64,
     /// On the replica: set once it may request votes.
     pub can_start: bool,
+    /// On the replica: the request that its primary stops.
+    pub request: Option<StopRequest>,
     /// On the replica: the offset at which the primary has stopped.
     pub primary_offset: Option<u64>,
     /// On the primary: the replica that takes over.
@@ -67,7 +83,7 @@ impl ClusterState {
         let Some(primary) = self.me().primary.and_then(|primary| self.nodes.get(&primary)) else {
             return Err(ClusterRefusal::PrimaryUnknown);
         };
-        let (failed, link) = (primary.has_failed(), primary.link);
+        let (failed, link, primary) = (primary.has_failed(), primary.link, primary.id);
         if manner == FailoverMode::Coordinated && (failed || link.is_none()) {
             return Err(ClusterRefusal::PrimaryDown);
         }
@@ -99,7 +115,7 @@ impl ClusterState {
             FailoverMode::Coordinated => {
                 log::info!("Manual failover user request accepted (user request from '{client}').");
                 if let Some(link) = link {
-                    self.send(link, &BusMessage::ManualFailover(self.header()));
+                    self.request_stop(primary, link, now_ms);
                 }
             }
         }
@@ -196,19 +212,59 @@ impl ClusterState {
         }
     }
 
-    /// Records the offset at which this replica's primary has stopped.
-    pub(super) fn record_primary_offset(&mut self, id: NodeId, header: &Header, now_ms: u64) {
-        let is_primary = self.me().is_replica() && self.me().primary == Some(id);
+    /// On the replica: requests that the primary stops.
+    fn request_stop(&mut self, primary: NodeId, link: LinkId, now_ms: u64) {
+        self.send(link, &BusMessage::ManualFailover(self.header()));
+        self.ping_again(primary, link, now_ms);
+        // Messages over a link are read and answered in order.
+        let answers = self.links.get(&link).map(|figures| figures.pings_sent);
+        self.manual.request = answers.map(|answers| StopRequest { primary, link, answers });
+    }
+
+    /// On the replica: returns the request that its primary stops, as long as the offset is not known.
+    fn open_request(&self) -> Option<StopRequest> {
         // A forced failover, which has started, does not depend on an offset that an earlier request still brings.
-        let is_open = self.manual.primary_offset.is_none() && !self.manual.can_start;
-        let wanted = self.manual.end_ms != 0 && is_open;
-        if is_primary && wanted && header.switches & switch::PAUSED != 0 {
-            log::info!(
-                "Received replication offset for paused primary manual failover: {}",
-                header.offset
-            );
-            self.manual.primary_offset = Some(header.offset);
-            self.check_primary_offset(now_ms);
+        let is_open = self.manual.end_ms != 0 && self.manual.primary_offset.is_none() && !self.manual.can_start;
+        let request = self.manual.request.filter(|_| is_open)?;
+        (self.me().is_replica() && self.me().primary == Some(request.primary)).then_some(request)
+    }
+
+    /// On the replica: asks the primary for its offset again, until it has stopped. A request that may have been lost
+    /// with its link is repeated.
+    fn ask_for_offset(&mut self, now_ms: u64) {
+        let Some(request) = self.open_request() else {
+            return;
+        };
+        match self.nodes.get(&request.primary).and_then(|primary| primary.link) {
+            Some(link) if link == request.link => self.ping_again(request.primary, link, now_ms),
+            Some(link) => self.request_stop(request.primary, link, now_ms),
+            None => {}
+        }
+    }
+
+    /// Records the offset at which this replica's primary has stopped, if the message is one that the primary has sent
+    /// since it was asked. Otherwise it is asked for such a message.
+    pub(super) fn record_primary_offset(&mut self, id: NodeId, link: LinkId, header: &Header, now_ms: u64) {
+        let request = self.open_request().filter(|request| request.primary == id);
+        let Some(request) = request.filter(|_| header.switches & switch::PAUSED != 0) else {
+            return;
+        };
+        let counts = self
+            .links
+            .get(&request.link)
+            .map(|figures| (figures.pongs_received, figures.pings_sent));
+        match counts {
+            Some((answers, _)) if link == request.link && answers >= request.answers => {
+                log::info!(
+                    "Received replication offset for paused primary manual failover: {}",
+                    header.offset
+                );
+                self.manual.primary_offset = Some(header.offset);
+                self.check_primary_offset(now_ms);
+            }
+            // An answer that is on its way may be such a message.
+            Some((answers, pings)) if answers < pings => {}
+            _ => self.ask_for_offset(now_ms),
         }
     }
 
@@ -225,6 +281,7 @@ impl ClusterState {
         if let Some(replica) = self.manual.replica.filter(|_| self.manual.has_stopped) {
             self.send_offset(replica, now_ms);
         }
+        self.ask_for_offset(now_ms);
         self.check_primary_offset(now_ms);
     }
 

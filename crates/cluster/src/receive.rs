@@ -16,10 +16,13 @@ impl ClusterState {
             return;
         };
         let sender = self.sender(link, header);
-        if let Some(id) = sender {
-            self.update_sender(id, header, now_ms);
+        let is_pong = matches!(&message, BusMessage::Ping { kind, .. } if *kind == MessageType::Pong);
+        if is_pong && let Some(figures) = self.links.get_mut(&link).filter(|figures| !figures.is_inbound) {
+            figures.pongs_received += 1;
         }
-        let is_pong = matches!(message, BusMessage::Ping { kind, .. } if kind == MessageType::Pong);
+        if let Some(id) = sender {
+            self.update_sender(id, link, header, now_ms);
+        }
         match message {
             BusMessage::Ping {
                 kind,
@@ -64,9 +67,6 @@ impl ClusterState {
                 }
             }
             BusMessage::Publish { .. } | BusMessage::Update { .. } | BusMessage::Other(_) => {}
-        }
-        if is_pong && let Some(figures) = self.links.get_mut(&link).filter(|figures| !figures.is_inbound) {
-            figures.pongs_received += 1;
         }
         self.announce_change(now_ms);
     }
@@ -120,7 +120,7 @@ impl ClusterState {
     }
 
     /// Records the information about the sender that every message has.
-    fn update_sender(&mut self, id: NodeId, header: &Header, now_ms: u64) {
+    fn update_sender(&mut self, id: NodeId, link: LinkId, header: &Header, now_ms: u64) {
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
         };
@@ -147,7 +147,7 @@ impl ClusterState {
         if header.primary.is_none() {
             self.reset_election_if_outdated(id, header.config_epoch);
         }
-        self.record_primary_offset(id, header, now_ms);
+        self.record_primary_offset(id, link, header, now_ms);
     }
 
     fn receive_fail(&mut self, sender: Option<NodeId>, header: &Header, failing: NodeId, now_ms: u64) {

@@ -10,7 +10,7 @@
 //! 2. The target ignores claims of the source until the source has once announced itself without the slots. If the
 //!    source's epoch is newer, the target gets a newer one, because third nodes compare the epochs.
 
-use super::message::{Header, MessageType};
+use super::message::Header;
 use super::node::{LinkId, NodeId};
 use super::slot_set::SlotSet;
 use super::state::ClusterState;
@@ -114,12 +114,7 @@ impl ClusterState {
                 }
             }
             (Some((link, _)), _) => {
-                let unanswered_since = self.nodes.get(&target).map_or(0, |node| node.ping_sent_ms);
-                self.send_ping(link, MessageType::Ping, now_ms);
-                if let Some(node) = self.nodes.get_mut(&target).filter(|_| unanswered_since > 0) {
-                    // An earlier ping that was not answered still counts.
-                    node.ping_sent_ms = unanswered_since;
-                }
+                self.ping_again(target, link, now_ms);
                 // Messages over a link are answered in order.
                 inquiry.asked = self.links.get(&link).map(|figures| (link, figures.pings_sent));
             }

@@ -1,6 +1,8 @@
 //! Tests of the manual failover, in simulated time.
 
 use super::*;
+use crate::links::LinkAddresses;
+use crate::message::Extensions;
 use crate::receive::tests::SimulatedCluster;
 
 fn begin(net: &mut SimulatedCluster, index: usize, manner: FailoverMode) {
@@ -215,6 +217,68 @@ fn queued_messages_remember_the_pause_that_they_mention() {
         assert_eq!(paused_until_ms, Some(end_ms));
         assert_eq!(primary.take_actions(), (Vec::new(), None));
     }
+}
+
+/// The replica was stopped for longer than the pause. It reads what has come meanwhile after the next request is made.
+#[test]
+fn a_late_message_that_writes_are_paused_does_not_count() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    net.nodes[0].me_mut().offset = 500;
+    begin(&mut net, 3, FailoverMode::Coordinated);
+    assert!(net.nodes[0].manual.has_stopped);
+    let paused = net.nodes[0].header();
+    let late = |kind| BusMessage::Ping {
+        kind,
+        header: paused.clone(),
+        gossip: Vec::new(),
+        extensions: Extensions::default(),
+    };
+    net.rounds(110);
+    assert!(
+        net.nodes[0].me().is_primary() && !net.writes_paused[0],
+        "the pause is over"
+    );
+    net.nodes[0].me_mut().offset = 900;
+    let (now_ms, primary) = (net.now_ms, net.nodes[0].myself);
+    let replica = &mut net.nodes[3];
+    replica.me_mut().offset = 500;
+    let node = &replica.nodes[&primary];
+    let (link, inbound) = (node.link.expect("has a link"), node.inbound_link.expect("has a link"));
+    // The answer to this PING is one of the late messages.
+    replica.send_ping(link, MessageType::Ping, now_ms);
+    replica.actions.clear();
+    let begun = replica.begin_failover(FailoverMode::Coordinated, "", now_ms);
+    begun.expect("it is a replica");
+    let request = std::mem::take(&mut replica.actions);
+    for (link, kind) in [(inbound, MessageType::Ping), (link, MessageType::Pong)] {
+        replica.receive(link, late(kind), &LinkAddresses::default(), now_ms);
+        assert_eq!(replica.manual.primary_offset, None, "{kind:?}");
+        assert!(!replica.manual.can_start && replica.me().is_replica(), "{kind:?}");
+    }
+    replica.actions.extend(request);
+    net.settle();
+    assert_eq!(net.nodes[3].manual.primary_offset, Some(900));
+    net.rounds(10);
+    assert!(net.writes_paused[0] && net.nodes[3].me().is_replica());
+    net.nodes[3].me_mut().offset = 900;
+    net.rounds(10);
+    assert!(net.nodes[3].me().has_vote() && net.nodes[0].me().is_replica());
+}
+
+#[test]
+fn a_request_that_is_lost_with_its_link_is_repeated() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    let (now_ms, primary) = (net.now_ms, net.nodes[0].myself);
+    let replica = &mut net.nodes[3];
+    let begun = replica.begin_failover(FailoverMode::Coordinated, "", now_ms);
+    begun.expect("it is a replica");
+    replica.actions.clear();
+    let link = replica.nodes[&primary].link.expect("has a link");
+    replica.close_link(link);
+    net.settle();
+    assert!(!net.writes_paused[0]);
+    net.rounds(20);
+    assert!(net.nodes[3].me().has_vote() && net.nodes[0].me().is_replica());
 }
 
 /// Without data the replica has the offset 0, and so may its primary.

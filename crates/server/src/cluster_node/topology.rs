@@ -270,41 +270,55 @@ impl PropagatedCommand {
     };
 }
 
-/// Propagates a command to the replicas, if there are any, and waits up to `patience` until they have acknowledged it.
-/// So a replica that takes over knows what this node is about to do. One that has lost its connection gets the command
-/// from the backlog. If a client requested it, the wait also ends some time after the client has gone, and with the
-/// role of this node. Called on a background thread.
+/// A command that was sent to the replicas, which may not have acknowledged it yet.
+pub struct AwaitedCommand {
+    log_sequence: LogSequence,
+    /// The number of replicas that must acknowledge it.
+    replicas: i64,
+    limits: AcknowledgementLimits,
+}
+
+impl AwaitedCommand {
+    /// Returns `None` while replicas may still acknowledge the command in time. The caller asks again soon.
+    pub fn poll(&mut self, server: &Server) -> Option<PropagatedCommand> {
+        let log_sequence = self.log_sequence;
+        let acknowledged = server.replication.replicas.acknowledged_sequence_count(log_sequence);
+        let is_acknowledged = acknowledged >= self.replicas;
+        if !is_acknowledged && !self.limits.is_over(server) {
+            server.propagation.wake();
+            return None;
+        }
+        Some(PropagatedCommand {
+            is_acknowledged,
+            log_sequence,
+        })
+    }
+}
+
+/// Propagates a command to the replicas, if there are any, which have up to `patience` to acknowledge it. So a replica
+/// that takes over knows what this node is about to do. One that has lost its connection gets the command from the
+/// backlog. If a client requested it, the wait also ends some time after the client has gone, and with the role of this
+/// node. Called on a background thread.
 ///
 /// # Errors
 /// An overdue run of a script, which may never end. Nothing was propagated then.
-pub fn propagate_and_wait(
+pub fn propagate(
     server: &Arc<Server>,
     seat: &mut Seat,
     words: &[&[u8]],
     patience: Duration,
     client: Option<ClientId>,
-) -> Result<PropagatedCommand, Arc<ScriptRun>> {
-    let replicas = &server.replication.replicas;
+) -> Result<AwaitedCommand, Arc<ScriptRun>> {
     let requester = client.map(|client| (client, server.replication.role_epoch()));
-    let wanted = replicas.online_count();
-    if wanted == 0 && !logs_for_replicas(server) {
-        return Ok(PropagatedCommand::UNLOGGED);
-    }
-    let log_sequence = propagate_for_client(server, seat, words)?;
-    let mut limits = AcknowledgementLimits::new(patience, requester);
-    let is_acknowledged = loop {
-        if replicas.acknowledged_sequence_count(log_sequence) >= wanted {
-            break true;
-        }
-        if limits.is_over(server) {
-            break false;
-        }
-        weft_os::thread::sleep(RETRY);
-        server.propagation.wake();
+    let replicas = server.replication.replicas.online_count();
+    let log_sequence = match replicas == 0 && !logs_for_replicas(server) {
+        true => LogSequence::NONE,
+        false => propagate_for_client(server, seat, words)?,
     };
-    Ok(PropagatedCommand {
-        is_acknowledged,
+    Ok(AwaitedCommand {
         log_sequence,
+        replicas,
+        limits: AcknowledgementLimits::new(patience, requester),
     })
 }
 
@@ -313,8 +327,8 @@ fn logs_for_replicas(server: &Server) -> bool {
     server.keyspace.hooks.current().intersects(Hooks::LOG_REPLICAS)
 }
 
-/// Does the same as [`propagate_and_wait`] without blocking a thread. `then` is called later with the result, and
-/// returns the job that continues.
+/// Does the same as [`propagate`] for a caller that does not ask. `then` is called later with the result, and returns
+/// the job that continues.
 ///
 /// # Errors
 /// An overdue run of a script, which may never end. Nothing was propagated then, and `then` is not called.
@@ -415,7 +429,8 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
     let Some(cluster) = server.cluster.as_ref().filter(|_| !server.replication.is_replica()) else {
         return;
     };
-    let Some(mut seat) = server.keyspace.slots.join() else {
+    let Some(mut seat) = server.keyspace.join_within(IMMEDIATE_STEP_TIMEOUT) else {
+        log::warning!("No auto failover on shutdown, because the keyspace has no free thread index.");
         return;
     };
     let replicas = &server.replication.replicas;
