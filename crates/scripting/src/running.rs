@@ -342,6 +342,8 @@ pub struct RunRegistry {
     epoch: OnceLock<Instant>,
     /// Set once the process is shutting down: every run stops.
     is_shutting_down: AtomicBool,
+    /// Set once the end of the process has stopped a script or a transaction that has written.
+    has_unfinished_unit: AtomicBool,
     /// The callback that is called with `true` when the first run becomes overdue, and with `false` when the last such
     /// run ends.
     on_overdue_change: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
@@ -694,6 +696,18 @@ impl RunRegistry {
     /// Returns `true` if the process is shutting down.
     pub fn is_shutting_down(&self) -> bool {
         self.is_shutting_down.load(Ordering::Relaxed)
+    }
+
+    /// Records that the end of the process has stopped a script or a transaction that has written: the data in memory
+    /// have a part of it, and no log has. Called before its thread leaves the gate, or opens it.
+    pub fn note_unfinished_unit(&self) {
+        self.has_unfinished_unit.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the data in memory have a part of a script or of a transaction. From then on, nothing may use
+    /// them: the process is about to end. In exclusive mode the answer holds.
+    pub fn has_unfinished_unit(&self) -> bool {
+        self.has_unfinished_unit.load(Ordering::Relaxed)
     }
 }
 

@@ -292,6 +292,7 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     // Before the load, so that a load that fails has the last word.
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     server.persistence.dumps.record_save(server.lifecycle.started_unix_s, 0);
+    server.record_startup_memory();
     let loading = LoadingThread::begin(&server)?;
     let metrics_endpoint = start_metrics_endpoint(&server, parts.metrics_endpoint)?;
     // The ownership of slots depends on the loaded data, and must be settled before the first client.
@@ -428,7 +429,7 @@ impl LoadingThread {
 
 fn load_exclusively(server: &Arc<Server>, has_exclusive_mode: &mpsc::SyncSender<()>) -> Result<(), StartFailure> {
     let Some(mut seat) = server.keyspace.slots.join() else {
-        log::warning!("Fatal error loading the DB: no seat is left at the keyspace");
+        log::warning!("Fatal error loading the DB: the keyspace has no free thread index");
         return Err(StartFailure);
     };
     let thread_index = ThreadIndex::new(seat.index());
@@ -606,18 +607,32 @@ fn create_workers(server: &Arc<Server>) -> Result<Vec<Worker>, StartFailure> {
         .collect()
 }
 
+/// Starts the threads of the workers, and waits until all of them run. A thread sets its name itself: a server that
+/// reports to be ready has workers that a report on its threads shows by their names.
 fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, StartFailure> {
+    let (begun_in, begun_out) = mpsc::channel();
     let spawn = |(id, worker): (usize, Worker)| {
+        let begun = begun_in.clone();
         weft_os::thread::Builder::new()
             .name(format!("weft-worker-{id}"))
             .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
-            .spawn(move || worker.run())
+            .spawn(move || {
+                // The start waits for this.
+                let _ = begun.send(());
+                worker.run();
+            })
     };
-    workers
+    let threads: Vec<JoinHandle<()>> = workers
         .into_iter()
         .enumerate()
         .map(|numbered| spawn(numbered).map_err(log_fatal("cannot start a worker")))
-        .collect()
+        .collect::<Result<_, _>>()?;
+    drop(begun_in);
+    for _ in &threads {
+        // A worker that panics ends the process.
+        let _ = begun_out.recv();
+    }
+    Ok(threads)
 }
 
 /// Reports to the supervisor and to the log that clients are served.
@@ -720,3 +735,6 @@ fn renamed_commands(config: &Config) -> Result<Registry<Binding>, StartError> {
     }
     Ok(commands)
 }
+
+#[cfg(all(test, not(feature = "simulated")))]
+mod tests;

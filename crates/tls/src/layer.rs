@@ -85,6 +85,11 @@ impl TlsLayer {
         self.0.lock().pending_output.len()
     }
 
+    /// Returns the memory of the output that is not encrypted yet, in bytes, without that of shared values.
+    pub fn unencrypted_memory(&self) -> usize {
+        self.0.lock().pending_output.memory_bytes()
+    }
+
     /// Receives as [`Reactor::receive`] does, and appends the decrypted bytes. `count` may be 0 if the records
     /// concerned only the session itself.
     ///

@@ -18,8 +18,8 @@
 //!    (`max-new-tls-connections-per-cycle`), since each costs a signature. A client that is silent during its handshake
 //!    counts as idle (`timeout`).
 //! 6. Certificates, versions and ciphers are fixed when a connection begins. A change of the configuration reads the
-//!    files and installs a new [`TlsMaterial`], or changes nothing. Files that have changed are read again as a change
-//!    of the configuration, so that all of them are those of one state of it.
+//!    files and installs a new [`TlsMaterial`], or changes nothing. Files that have changed are read again on a thread
+//!    of its own, since a disk may not answer. What was read is installed if the configuration is still the same.
 //!
 //! Names of nodes and primaries are not verified. As in Valkey, the certificate of a server must come from a trusted
 //! authority, whatever name it contains.
@@ -42,12 +42,16 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
 
 use weft_config::{Config, id};
+use weft_os::atomic::{AtomicBool, Ordering};
 use weft_os::sync::RwLock;
 
 pub use error::{PemError, TlsError};
 pub use layer::{SocketlessSession, TlsLayer};
 pub use material::{TlsMaterial, UnusableTlsConfig};
 pub use wire::BlockingConnection;
+
+/// The number of times that changed files are read while CONFIG SET changes parameters meanwhile.
+const MAX_RELOAD_ATTEMPTS: u32 = 3;
 
 /// The policy for certificates of peers that connect to this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +78,8 @@ impl ClientCertificates {
 #[derive(Default)]
 pub struct TlsState {
     current: RwLock<Option<Arc<TlsMaterial>>>,
+    /// Set while a thread reads changed files.
+    is_reloading: AtomicBool,
 }
 
 impl TlsState {
@@ -101,22 +107,42 @@ impl TlsState {
         Ok(())
     }
 
-    /// Reads the files again if one of them has changed.
+    /// Begins a reload. Returns `false` if one is under way: the disk may not answer. Otherwise the caller lets a
+    /// thread call [`Self::reload_if_changed`] and then [`Self::end_reload`].
+    pub fn try_begin_reload(&self) -> bool {
+        !self.is_reloading.swap(true, Ordering::AcqRel)
+    }
+
+    /// Records the end of a reload.
+    pub fn end_reload(&self) {
+        self.is_reloading.store(false, Ordering::Release);
+    }
+
+    /// Reads the files again if one of them has changed. The configuration may be changed while this waits for the
+    /// disk.
     pub fn reload_if_changed(&self, config: &Config) {
-        if self.is_up_to_date(config) {
-            return;
-        }
-        // Meanwhile CONFIG SET changes neither the names of the files nor the directory to which they are relative, and
-        // installs no other material.
-        let _change = config.begin_change();
-        if self.is_up_to_date(config) {
-            return;
-        }
-        match self.configure(config) {
-            Ok(()) => log::info!("Reloaded changed TLS certificates and keys"),
-            Err(UnusableTlsConfig) => {
-                log::warn!("Failed to reload changed TLS certificates and keys; the previous ones stay in use")
+        for _ in 0..MAX_RELOAD_ATTEMPTS {
+            let generation = config.generation();
+            if self.is_up_to_date(config) {
+                return;
             }
+            let material = TlsMaterial::read(config);
+            let _change = config.begin_change();
+            if config.generation() != generation {
+                // CONFIG SET may have changed the names of the files, or the directory to which they are relative, or
+                // have installed other material.
+                continue;
+            }
+            match material {
+                Ok(material) => {
+                    self.install(material);
+                    log::info!("Reloaded changed TLS certificates and keys");
+                }
+                Err(UnusableTlsConfig) => {
+                    log::warn!("Failed to reload changed TLS certificates and keys; the previous ones stay in use");
+                }
+            }
+            return;
         }
     }
 

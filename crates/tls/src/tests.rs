@@ -449,6 +449,64 @@ fn set(config: &Config, name: &str, value: &Path) {
     assert!(config.set(&[pair], permissions, &mut |_| Ok(())).is_ok(), "{name}");
 }
 
+/// A named pipe is a file whose reader waits for as long as the test wants.
+#[test]
+fn a_reload_that_waits_for_the_disk_holds_up_no_change_of_the_configuration() {
+    let scratch = std::env::temp_dir().join(format!("weft-tls-slow-disk-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).expect("creates");
+    let before = create_pair(&scratch);
+    let (file, key) = (scratch.join("own.crt"), scratch.join("own.key"));
+    let config = Config::defaults();
+    set(&config, "tls-auth-clients", Path::new("no"));
+    set(&config, "tls-cert-file", &file);
+    set(&config, "tls-key-file", &key);
+    let tls = TlsState::default();
+    tls.configure(&config).expect("the files are fine");
+    let serial = || {
+        let info = tls.current().and_then(|material| material.figures.server.clone());
+        info.expect("there is a certificate").serial
+    };
+    assert_eq!(serial(), before);
+    let changed = create_pair(&scratch);
+    let certificate = std::fs::read(&file).expect("reads");
+    let [regular, second_pipe] = ["regular", "second"].map(|name| scratch.join(name));
+    std::fs::rename(&file, &regular).expect("renames");
+    let made = std::process::Command::new("mkfifo")
+        .args([&file, &second_pipe])
+        .status();
+    assert!(made.is_ok_and(|status| status.success()));
+    // Waits for a reader.
+    let open = || std::fs::OpenOptions::new().write(true).open(&file).expect("opens");
+    let mut may_change = false;
+    thread::scope(|scope| {
+        let reload = scope.spawn(|| tls.reload_if_changed(&config));
+        // The file is found to have changed. Each reader has a pipe of its own, which it reads up to the end.
+        let mut first = open();
+        first.write_all(&certificate).expect("writes");
+        std::fs::rename(&second_pipe, &file).expect("renames");
+        drop(first);
+        // Now it is read.
+        let mut second = open();
+        may_change = config.try_begin_change().is_some();
+        second.write_all(&certificate).expect("writes");
+        std::fs::rename(&regular, &file).expect("renames");
+        drop(second);
+        reload.join().expect("ends");
+    });
+    assert!(may_change);
+    assert_eq!(serial(), changed);
+    std::fs::remove_dir_all(scratch).expect("removes");
+}
+
+#[test]
+fn one_reload_is_under_way_at_a_time() {
+    let tls = TlsState::default();
+    assert!(tls.try_begin_reload());
+    assert!(!tls.try_begin_reload());
+    tls.end_reload();
+    assert!(tls.try_begin_reload());
+}
+
 /// CONFIG SET changes the directory, to which the names of the files are relative, while a reload is under way. This is
 /// the only test of the crate that depends on the working directory.
 #[test]

@@ -29,10 +29,11 @@ const WEFT_SUBCOMMANDS: &[CommandSpec] = &[
                     &[
                         integer("count").with_token("COUNT").optional(),
                         integer("percent").with_token("EFFORT").optional(),
+                        integer("id").with_token("ID").optional(),
                     ],
                 )
                 .with_token("START"),
-                token("stop", "STOP"),
+                block("stop", &[integer("id").with_token("ID").optional()]).with_token("STOP"),
                 token("get", "GET"),
                 token("reset", "RESET"),
             ],
@@ -60,10 +61,11 @@ const WEFT_SUBCOMMANDS: &[CommandSpec] = &[
                     &[
                         integer("ratio").with_token("SAMPLE").optional(),
                         integer("seconds").with_token("DURATION").optional(),
+                        integer("id").with_token("ID").optional(),
                     ],
                 )
                 .with_token("START"),
-                token("stop", "STOP"),
+                block("stop", &[integer("id").with_token("ID").optional()]).with_token("STOP"),
                 block("get", &[integer("count").with_token("COUNT").optional()]).with_token("GET"),
                 token("reset", "RESET"),
             ],

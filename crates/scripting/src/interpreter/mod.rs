@@ -235,8 +235,13 @@ struct Interpreter {
     /// The script that was prepared last. Scripts are often called many times in a row.
     recent_script: Option<Rc<Program>>,
     recent_function: Option<RecentFunction>,
-    /// The flush counter of the cache or the libraries when this state was created.
+    /// The flush counter of the cache or the libraries when this state was created, or was kept after a flush.
     flushes: u64,
+    /// Set while a transaction runs whose libraries were prepared here. If one of its commands deletes all libraries,
+    /// the state is kept: otherwise the code of those that it loads behind that would run again, within exclusive mode.
+    outlives_flushes: bool,
+    /// `true` if the state offers functions that can leave the sandbox, and so may hold what such code has changed.
+    is_insecure: bool,
     counted_bytes: u64,
     runs: u32,
     /// Must be dropped last: all other fields are handles into the state.
@@ -253,7 +258,7 @@ fn standard_libraries() -> StdLib {
 }
 
 /// Calls `work` with this thread's interpreter of a kind. Creates a new one if everything was flushed since the old one
-/// was created.
+/// was created, unless that one was kept.
 fn with_interpreter<R, E: From<Vec<u8>>>(
     scripts: &Scripts,
     kind: ScriptKind,
@@ -270,24 +275,30 @@ fn with_interpreter<R, E: From<Vec<u8>>>(
             return result;
         };
         let place = &mut interpreters[kind as usize];
-        drop(place.take_if(|interpreter| interpreter.flushes != flushes));
+        let is_obsolete = |interpreter: &mut Interpreter| {
+            interpreter.flushes != flushes && !interpreter.may_outlive_flush(scripts, kind)
+        };
+        drop(place.take_if(is_obsolete));
         if place.is_none() {
             let made = Interpreter::new(kind, flushes, scripts);
             *place = Some(made.map_err(super::arguments::message)?);
         }
         match place {
-            Some(interpreter) => work(interpreter),
+            Some(interpreter) => {
+                interpreter.note_flushes(scripts, kind, flushes);
+                work(interpreter)
+            }
             None => unreachable!("it was made if there was none"),
         }
     })
 }
 
 /// Drops this thread's interpreter of a kind, so that its memory is free at once after a flush. An interpreter that
-/// runs the script that flushed is dropped at its next use.
+/// runs the script that flushed is dropped at its next use, and one with prepared libraries may be kept.
 pub fn drop_interpreter(scripts: &Scripts, kind: ScriptKind) {
     INTERPRETERS.with(|interpreters| {
         if let Ok(mut interpreters) = interpreters.try_borrow_mut()
-            && let Some(old) = interpreters[kind as usize].take()
+            && let Some(old) = interpreters[kind as usize].take_if(|interpreter| !interpreter.outlives_flushes)
         {
             scripts.update_interpreter_bytes(kind, old.flushes, old.counted_bytes, 0);
         }
@@ -295,6 +306,7 @@ pub fn drop_interpreter(scripts: &Scripts, kind: ScriptKind) {
 }
 
 /// Drops this thread's interpreters that are obsolete since a flush. One that runs a script is dropped at its next use.
+/// To be called between two commands: the use of prepared libraries has ended.
 pub fn drop_flushed_interpreters(scripts: &Scripts) {
     INTERPRETERS.with(|interpreters| {
         let Ok(mut interpreters) = interpreters.try_borrow_mut() else {
@@ -303,6 +315,11 @@ pub fn drop_flushed_interpreters(scripts: &Scripts) {
         for kind in [ScriptKind::Eval, ScriptKind::Function] {
             let flushes = scripts.flushes(kind);
             drop(interpreters[kind as usize].take_if(|interpreter| interpreter.flushes != flushes));
+            if let Some(interpreter) = &mut interpreters[kind as usize]
+                && std::mem::take(&mut interpreter.outlives_flushes)
+            {
+                interpreter.forget_unloaded_libraries(scripts);
+            }
         }
     });
 }
@@ -360,7 +377,8 @@ pub fn prepare_function(
 }
 
 /// Runs the code of libraries that are about to be loaded, so that their functions can be called on this thread at
-/// once. Each is a part of a run, which `begin` creates from the name of the library.
+/// once, also if all libraries are deleted first. Each is a part of a run, which `begin` creates from the name of the
+/// library. The use of the libraries ends with [`drop_flushed_interpreters`].
 ///
 /// # Errors
 /// The reason if a library cannot be loaded in this interpreter, or its run was stopped.
@@ -370,7 +388,9 @@ pub fn prepare_libraries(
     begin: impl FnMut(&[u8]) -> CurrentRun,
 ) -> Result<(), FunctionError> {
     with_interpreter(scripts, ScriptKind::Function, |interpreter| {
-        interpreter.prepare_libraries(scripts, libraries, begin)
+        interpreter.prepare_libraries(scripts, libraries, begin)?;
+        interpreter.outlives_flushes = true;
+        Ok(())
     })
 }
 
@@ -532,12 +552,28 @@ impl Interpreter {
             recent_script: None,
             recent_function: None,
             flushes,
+            outlives_flushes: false,
+            is_insecure: scripts.is_insecure(kind),
             counted_bytes: 0,
             runs: 0,
             lua,
             shared,
         };
         Ok((interpreter, program))
+    }
+
+    /// Returns `true` if the state stays in use although everything was flushed. Code in the sandbox leaves nothing in
+    /// it that other code sees.
+    fn may_outlive_flush(&self, scripts: &Scripts, kind: ScriptKind) -> bool {
+        self.outlives_flushes && !self.is_insecure && !scripts.is_insecure(kind)
+    }
+
+    /// Counts the state among those that were created after `flushes` flushes.
+    fn note_flushes(&mut self, scripts: &Scripts, kind: ScriptKind, flushes: u64) {
+        if self.flushes != flushes {
+            self.flushes = flushes;
+            scripts.update_interpreter_bytes(kind, flushes, 0, self.counted_bytes);
+        }
     }
 
     /// Updates the recorded memory of the state, once every [`RUNS_PER_MEASUREMENT`] runs.

@@ -396,6 +396,70 @@ fn functions_of_prepared_libraries_are_called_without_running_their_code_again()
 }
 
 #[test]
+fn prepared_libraries_stay_usable_if_all_libraries_are_deleted_first() {
+    let scripts = Scripts::default();
+    let library = |name: &str| {
+        let code = format!("#!lua name={name}\nredis.register_function('{name}', function() return 1 end)");
+        load_library(&scripts, code.as_bytes()).expect("it loads")
+    };
+    let libraries = [library("a"), library("b")];
+    drop_interpreter(&scripts, ScriptKind::Function);
+    let prepared = prepare_libraries(&scripts, &libraries, |_| {
+        unlisted(Arc::new(ScriptRun::new(run_parameters())))
+    });
+    prepared.expect("nothing stops their code");
+    for library in &libraries {
+        // FUNCTION FLUSH SYNC.
+        scripts.libraries.flush();
+        drop_interpreter(&scripts, ScriptKind::Function);
+        scripts.libraries.add(library, false).expect("the name is free");
+        let found = prepare_function(&scripts, &library.name, |_| panic!("its code runs again"));
+        assert!(matches!(found, Ok(Some(_))));
+        assert!(scripts.interpreter_bytes(ScriptKind::Function) > 0);
+    }
+    // The end of the transaction.
+    drop_flushed_interpreters(&scripts);
+    assert!(scripts.interpreter_bytes(ScriptKind::Function) > 0);
+    let found = prepare_function(&scripts, b"b", |_| panic!("its code runs again"));
+    assert!(matches!(found, Ok(Some(_))));
+    scripts.libraries.flush();
+    scripts.libraries.add(&libraries[1], false).expect("the name is free");
+    let mut runs = 0;
+    let found = prepare_function(&scripts, b"b", |_| {
+        runs += 1;
+        unlisted(Arc::new(ScriptRun::new(run_parameters())))
+    });
+    assert!(matches!(found, Ok(Some(_))));
+    assert_eq!(runs, 1, "later flushes count as usual");
+}
+
+/// What the code has changed outside of the sandbox must not outlast a flush.
+#[test]
+fn prepared_libraries_are_loaded_again_after_a_flush_if_they_can_leave_the_sandbox() {
+    for insecure in [[true, true], [true, false], [false, true]] {
+        let scripts = Scripts::default();
+        // This thread may have an interpreter from the turn before.
+        drop_flushed_interpreters(&scripts);
+        drop_interpreter(&scripts, ScriptKind::Function);
+        scripts.set_insecure_functions(ScriptKind::Function, insecure[0]);
+        let code = b"#!lua name=l\nredis.register_function('f', function() return 1 end)";
+        let libraries = [load_library(&scripts, code).expect("it loads")];
+        let runs = Cell::new(0);
+        let mut begin = |_: &[u8]| {
+            runs.set(runs.get() + 1);
+            unlisted(Arc::new(ScriptRun::new(run_parameters())))
+        };
+        prepare_libraries(&scripts, &libraries, &mut begin).expect("nothing stops it");
+        let runs_before = runs.get();
+        scripts.set_insecure_functions(ScriptKind::Function, insecure[1]);
+        scripts.libraries.flush();
+        scripts.libraries.add(&libraries[0], false).expect("the name is free");
+        assert!(matches!(prepare_function(&scripts, b"f", begin), Ok(Some(_))));
+        assert_eq!(runs.get(), runs_before + 1, "{insecure:?}");
+    }
+}
+
+#[test]
 fn loading_a_library_for_a_call_can_be_killed() {
     let scripts = Scripts::default();
     load_long_library(&scripts);

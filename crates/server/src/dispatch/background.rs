@@ -322,6 +322,7 @@ impl DetachedCommand {
             log_sequence: connection.client.last_write_sequence,
             db: connection.client.db,
             commands: connection.client.commands,
+            is_abandoned: thread.is_unit_unfinished,
         }))
     }
 

@@ -385,7 +385,8 @@ fn move_exec(thread: &mut ThreadState, request: &Request<'_>, connections: &mut 
     }
 }
 
-/// Runs or queues an admitted command in exclusive mode, or puts it off until the backlog has all earlier writes.
+/// Runs or queues an admitted command in exclusive mode, or puts it off until the backlog has all earlier writes. Once
+/// the data have a part of a transaction, it is put off for good: the process is about to end.
 fn run_admitted_exclusively(
     thread: &mut ThreadState,
     all: &mut Exclusive<'_>,
@@ -393,6 +394,9 @@ fn run_admitted_exclusively(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
+    if thread.server.scripting.running.has_unfinished_unit() {
+        return Outcome::Contended;
+    }
     let role = TransactionRole::for_command(&connection.client, request.command);
     // Checked in exclusive mode: a transaction may have written while this thread waited at the gate.
     if request.binding.must_report_exact_offset

@@ -17,7 +17,8 @@
 //!    functions before it has ended. It runs in exclusive mode, usually on its worker, and its scripts end when they
 //!    are overdue. But each thread runs the code of a library itself before it calls a function. If that takes long
 //!    ([`super::exec_libraries`]), a script thread runs the code first, outside of the gate and without leases, where
-//!    FUNCTION KILL ends it. Then it takes exclusive mode for the transaction.
+//!    FUNCTION KILL ends it. Then it takes exclusive mode for the transaction. FUNCTION FLUSH in the transaction keeps
+//!    what the code has registered on this thread.
 //!
 //! [`Transaction::runs_on_script_thread`]: crate::net::transaction::Transaction::runs_on_script_thread
 
@@ -192,6 +193,9 @@ fn exec_exclusive(
     connection: &mut Connection,
 ) -> Outcome {
     let mut all = seat.exclusive();
+    if thread.server.scripting.running.has_unfinished_unit() {
+        return Outcome::Contended;
+    }
     run_if_admitted(thread, request, &mut [], connection, |thread, _, connection| {
         if !try_begin_lasting(thread, &connection.client) {
             queueing::end_transaction(thread, &mut connection.client);

@@ -46,7 +46,7 @@ use crate::commands::permission::{self, CommandPermission};
 use crate::commands::server::time;
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::{Exclusive, GatePassage, Keyspace};
+use crate::keyspace::{Exclusive, GatePassage, Keyspace, lease_all_for_good};
 use crate::net::client::{BufferFigures, Client, ClientFlags, ScriptRefusal};
 use crate::net::client_snapshot::TransactionFigures;
 use crate::net::connection::Connection;
@@ -234,6 +234,10 @@ pub fn exec_exclusive(
     };
     keep_back(true);
     let outcome = exec_commands(thread, None, request, HeldLeases::Exclusive(all), connection, start);
+    if thread.is_unit_unfinished && !connection.client.flags.contains(ClientFlags::REPLAY) {
+        // Rule 9 of scripts: no command may see a part of this transaction once the gate is open.
+        lease_all_for_good(all);
+    }
     apply_effects(thread);
     keep_back(false);
     outcome
@@ -418,6 +422,8 @@ pub(super) fn exec_commands<'p>(
     let before = connection.output.mark();
     let length_before = connection.output.len();
     thread.unit_time = None;
+    // Before this one, the end of the process may have stopped another transaction on this worker.
+    thread.is_unit_unfinished &= thread.replays;
     let mut parts = run_queued_commands(thread, pass, &transaction, &mut held, connection);
     debug_assert!(
         connection.client.transaction.is_none() && !connection.client.flags.contains(ClientFlags::MULTI),
@@ -432,8 +438,7 @@ pub(super) fn exec_commands<'p>(
         close_killed_clients(&thread.server, &client_snapshots);
     }
     if thread.is_unit_unfinished {
-        script::abandon_unit(thread);
-        connection.output.truncate(before);
+        script::abandon_transaction(thread, connection, before);
         parts.clear();
     }
     let unserved = serve::serve_unit(thread, pass, held, &mut connection.client);

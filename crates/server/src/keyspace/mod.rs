@@ -30,6 +30,7 @@ pub mod walk;
 pub mod writable_replica_keys;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_base::DbIndex;
 use weft_base::slots::SLOTS;
@@ -41,6 +42,10 @@ use self::key_filter::KeyFilter;
 use crate::clients_waiting::blocking::SlotWaiters;
 use crate::clients_waiting::watch::SlotWatches;
 use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
+
+/// The interval between two attempts of a temporary thread to join the keyspace.
+const JOIN_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The table of one slot and database.
 pub type SlotTable = Table<Value>;
@@ -56,6 +61,17 @@ pub type ReadLease<'a> = weft_sync::ReadLease<'a, SlotHeader, Slot>;
 pub type WriteLease<'a> = weft_sync::WriteLease<'a, SlotHeader, Slot>;
 /// Exclusive ownership of every slot.
 pub type Exclusive<'a> = weft_sync::Exclusive<'a, SlotHeader, Slot>;
+
+/// Leases every slot for good: once the gate is open, no command accesses a key any more. Called when the process ends,
+/// with data that no client may see.
+pub fn lease_all_for_good(all: &mut Exclusive<'_>) {
+    let shared = all.share();
+    let passage = shared.enter();
+    for slot in 0..SLOTS {
+        // A slot that cannot be leased has such a lease already.
+        std::mem::forget(passage.try_write(slot));
+    }
+}
 
 /// The part of a slot that can be read without a lease.
 pub struct SlotHeader {
@@ -421,6 +437,19 @@ impl Keyspace {
             local_expiry: writable_replica_keys::LocalExpiries::default(),
             pinned: Arc::default(),
             before_images: Arc::new(before_image::BeforeImages::new(databases)),
+        }
+    }
+
+    /// Joins the keyspace for a temporary thread. If no thread index is free, it waits until another temporary thread
+    /// has ended, for at most `timeout`. The caller must not be inside the gate.
+    pub fn join_within(&self, timeout: Duration) -> Option<Seat> {
+        let since = Instant::now();
+        loop {
+            let seat = self.slots.join();
+            if seat.is_some() || since.elapsed() >= timeout {
+                return seat;
+            }
+            weft_os::thread::sleep(JOIN_RETRY_INTERVAL);
         }
     }
 }

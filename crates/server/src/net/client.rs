@@ -268,6 +268,8 @@ pub struct BufferFigures {
     pub in_flight: usize,
     /// The sum, in bytes.
     pub total: usize,
+    /// The memory that is allocated for the client alone, in bytes.
+    pub allocated: usize,
     /// `true` if the worker currently receives from the connection.
     pub is_receiving: bool,
 }

@@ -161,8 +161,30 @@ impl Connection {
     /// Returns the memory for the input, in bytes: the input buffer, or what it will grow to until the argument that is
     /// being received is complete.
     pub fn input_memory(&self) -> usize {
-        let quoted_bytes = self.quoted_line.as_ref().map_or(0, |line| line.len());
-        self.input.capacity().max(self.unexecuted_bytes() + self.missing_bytes) + quoted_bytes
+        self.input.capacity().max(self.unexecuted_bytes() + self.missing_bytes) + self.quoted_bytes()
+    }
+
+    /// Returns the memory that is allocated for this client alone, in bytes: the input buffer without what it will grow
+    /// to, and the output without shared values. `in_flight` is the memory of the output that the reactor still has to
+    /// send.
+    pub fn allocated_bytes(&self, in_flight: usize) -> usize {
+        self.state_bytes() + self.allocated_buffers() + in_flight
+    }
+
+    fn allocated_buffers(&self) -> usize {
+        self.quoted_bytes() + self.input.capacity() + self.output.bytes.len() + self.deferred_output.bytes.len()
+    }
+
+    /// Returns the memory of the connection without its buffers, in bytes.
+    fn state_bytes(&self) -> usize {
+        let transaction = self.client.transaction.as_ref();
+        transaction.map_or(0, |transaction| transaction.allocated_bytes())
+            + self.client.registration_bytes()
+            + std::mem::size_of::<Connection>()
+    }
+
+    fn quoted_bytes(&self) -> usize {
+        self.quoted_line.as_ref().map_or(0, |line| line.len())
     }
 
     /// Replaces the inline request at `consumed`, which is `len` bytes long and has quotes, by its arguments, and
@@ -307,6 +329,7 @@ impl Connection {
     /// the output buffer, which belongs to the worker, only the contents count.
     pub fn buffers(&self, in_flight: usize) -> BufferFigures {
         let output_capacity = self.output.bytes.capacity();
+        let state_bytes = self.state_bytes();
         BufferFigures {
             input: self.unexecuted_bytes().saturating_sub(self.parser.parsed_bytes()),
             input_free: self.input.capacity() - self.input.len(),
@@ -314,17 +337,8 @@ impl Connection {
             output: self.output.len(),
             output_capacity,
             in_flight,
-            total: self
-                .client
-                .transaction
-                .as_ref()
-                .map_or(0, |transaction| transaction.allocated_bytes())
-                + self.input_memory()
-                + self.output.len()
-                + self.deferred_output.len()
-                + in_flight
-                + self.client.registration_bytes()
-                + std::mem::size_of::<Connection>(),
+            total: state_bytes + self.input_memory() + self.output.len() + self.deferred_output.len() + in_flight,
+            allocated: state_bytes + self.allocated_buffers() + in_flight,
             // If requests are left, receiving resumes within a few turns.
             is_receiving: !self.is_receive_paused || self.has_more_requests,
         }

@@ -141,6 +141,8 @@ pub struct BigKeyReport {
     pub completed_scans: u64,
     /// The number of slots that were left out because other threads used them all the time.
     pub skipped_slots: u64,
+    /// The id that the client which started the scan gave it; 0 for none.
+    pub id: u64,
     /// The figures by type, in the order of [`TYPES`].
     pub types: [TypeFigures; TYPES.len()],
 }
@@ -161,6 +163,8 @@ pub struct ScanPosition {
 struct Scan {
     /// A number that no other scan has.
     number: u64,
+    /// The id that the client which started it gave it; 0 for none.
+    id: u64,
     phase: ScanPhase,
     count: usize,
     effort: u32,
@@ -234,8 +238,8 @@ pub struct BigKeys {
 
 impl BigKeys {
     /// Starts a scan for the `count` biggest keys of each type, which takes `effort` per cent of a background thread's
-    /// time. Returns `false` if a scan is in progress.
-    pub fn start(&self, count: usize, effort: u32, now_ms: u64) -> bool {
+    /// time. `id` is the client's name for this scan, or 0. Returns `false` if a scan is in progress.
+    pub fn start(&self, count: usize, effort: u32, now_ms: u64, id: u64) -> bool {
         let mut scan = self.scan.lock();
         if scan.phase == ScanPhase::Running {
             return false;
@@ -243,6 +247,7 @@ impl BigKeys {
         let count = count.clamp(1, MAX_COUNT);
         *scan = Scan {
             number: scan.number + 1,
+            id,
             phase: ScanPhase::Running,
             count,
             effort: effort.clamp(1, MAX_EFFORT),
@@ -256,13 +261,22 @@ impl BigKeys {
 
     /// Stops the scan. What it has found remains. Returns `false` if none was in progress.
     pub fn stop(&self, now_ms: u64) -> bool {
+        self.stop_if(now_ms, |_| true)
+    }
+
+    /// Does the same if the scan was started with this id. Returns `false` if it was not, or is not in progress.
+    pub fn stop_own(&self, id: u64, now_ms: u64) -> bool {
+        self.stop_if(now_ms, |scan| scan.id == id)
+    }
+
+    fn stop_if(&self, now_ms: u64, is_meant: impl FnOnce(&Scan) -> bool) -> bool {
         let mut scan = self.scan.lock();
-        let was_running = scan.phase == ScanPhase::Running;
-        if was_running {
+        let is_stopped = scan.phase == ScanPhase::Running && is_meant(&scan);
+        if is_stopped {
             (scan.phase, scan.ended_ms) = (ScanPhase::Stopped, now_ms);
             self.is_running.store(0, Ordering::Relaxed);
         }
-        was_running
+        is_stopped
     }
 
     /// Stops the scan and drops what it has found.
@@ -346,6 +360,7 @@ impl BigKeys {
             duration_ms: end_ms.saturating_sub(scan.started_ms),
             completed_scans: self.completed_scans(),
             skipped_slots: scan.skipped_slots,
+            id: scan.id,
             types: scan.types,
         }
     }

@@ -239,6 +239,8 @@ pub struct HotKeyReport {
     pub duration_ms: u64,
     /// The number of samples.
     pub samples: u64,
+    /// The id that the client which started the sampling gave it; 0 for none.
+    pub id: u64,
     /// The keys, by uses, the most used first.
     pub keys: Vec<HotKey>,
 }
@@ -263,6 +265,8 @@ struct SessionTimes {
     ratio: u32,
     /// The number of the session.
     session: u64,
+    /// The id that the client which started it gave it; 0 for none.
+    id: u64,
 }
 
 /// The hot keys of a server: the state of the sampling, and the sketches of all threads.
@@ -286,9 +290,9 @@ impl HotKeys {
         }
     }
 
-    /// Starts to sample one of `ratio` uses, until `until_ms` at the latest. Drops earlier samples. Returns `false` if
-    /// keys are being sampled already.
-    pub fn start(&self, ratio: u32, now_ms: u64, until_ms: u64) -> bool {
+    /// Starts to sample one of `ratio` uses, until `until_ms` at the latest. Drops earlier samples. `id` is the
+    /// client's name for this sampling, or 0. Returns `false` if keys are being sampled already.
+    pub fn start(&self, ratio: u32, now_ms: u64, until_ms: u64, id: u64) -> bool {
         let mut times = self.times.lock();
         if self.is_active(now_ms) {
             return false;
@@ -298,6 +302,7 @@ impl HotKeys {
             ended_ms: u64::MAX,
             ratio: ratio.clamp(1, MAX_SAMPLE_RATIO),
             session: times.session + 1,
+            id,
         };
         self.until_ms.store(until_ms, Ordering::Relaxed);
         self.publish(&times);
@@ -308,10 +313,24 @@ impl HotKeys {
     pub fn stop(&self, now_ms: u64) -> bool {
         let mut times = self.times.lock();
         let was_active = self.is_active(now_ms);
+        self.end(&mut times, now_ms);
+        was_active
+    }
+
+    /// Does the same if the sampling was started with this id. Returns `false` if it was not, or is off.
+    pub fn stop_own(&self, id: u64, now_ms: u64) -> bool {
+        let mut times = self.times.lock();
+        let is_own = times.id == id && self.is_active(now_ms);
+        if is_own {
+            self.end(&mut times, now_ms);
+        }
+        is_own
+    }
+
+    fn end(&self, times: &mut SessionTimes, now_ms: u64) {
         if self.session.swap(0, Ordering::Relaxed) != 0 {
             times.ended_ms = now_ms.min(self.until_ms.load(Ordering::Relaxed));
         }
-        was_active
     }
 
     /// Drops all samples, and their memory as far as no thread needs it. The sampling goes on if it is on.
@@ -394,6 +413,7 @@ impl HotKeys {
             started_ms: times.started_ms,
             duration_ms: end_ms.saturating_sub(times.started_ms),
             samples: sketches.iter().map(|sketch| sketch.samples).sum(),
+            id: times.id,
             keys: merge(&sketches, count, u64::from(times.ratio)),
         }
     }

@@ -29,7 +29,7 @@ pub struct ObservedHistory {
     pub latency: latency::LatencyMonitor,
     /// The rates per second.
     pub rates: rates::Rates,
-    /// The bytes allocated when the server was ready, before it had any client.
+    /// The bytes in use when the server had started, before it loaded any data.
     pub startup_memory: weft_os::atomic::AtomicU64,
     /// Set while `DEBUG PAUSE-CRON` is in effect.
     pub is_cron_paused: weft_os::atomic::AtomicBool,

@@ -73,20 +73,20 @@ impl StallKind {
 #[derive(Default)]
 pub struct StallCounts {
     begun: [AtomicU64; StallKind::ALL.len()],
-    present: [AtomicU64; StallKind::ALL.len()],
+    current: [AtomicU64; StallKind::ALL.len()],
     /// 1 once the watchdog must end.
     stopped: AtomicU64,
 }
 
 impl StallCounts {
     /// Counts the reports of one observation.
-    fn count(&self, reports: &[StallReport], present: impl Iterator<Item = StallKind>) {
+    fn count(&self, reports: &[StallReport], current: impl Iterator<Item = StallKind>) {
         for report in reports.iter().filter(|report| report.phase == StallPhase::Begun) {
             self.begun[report.kind as usize].fetch_add(1, Ordering::Relaxed);
         }
         let mut numbers = [0; StallKind::ALL.len()];
-        present.for_each(|kind| numbers[kind as usize] += 1);
-        for (count, number) in self.present.iter().zip(numbers) {
+        current.for_each(|kind| numbers[kind as usize] += 1);
+        for (count, number) in self.current.iter().zip(numbers) {
             count.store(number, Ordering::Relaxed);
         }
     }
@@ -97,8 +97,8 @@ impl StallCounts {
     }
 
     /// Returns the number of stalls of this kind that have not ended.
-    pub fn present(&self, kind: StallKind) -> u64 {
-        self.present[kind as usize].load(Ordering::Relaxed)
+    pub fn current(&self, kind: StallKind) -> u64 {
+        self.current[kind as usize].load(Ordering::Relaxed)
     }
 
     /// Ends the watchdog, because the server ends its threads.
@@ -166,7 +166,7 @@ pub struct StallReport {
 type StallId = (StallKind, usize, u64);
 
 /// A stall that exists.
-struct PresentStall {
+struct CurrentStall {
     id: StallId,
     age_ns: u64,
 }
@@ -179,7 +179,7 @@ struct ReportedStall {
     age_ns: u64,
 }
 
-/// A number that changes when something ends, and the time at which the present number was seen first.
+/// A number that changes when something ends, and the time at which the current number was seen first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unchanged {
     number: u64,
@@ -225,12 +225,12 @@ impl StallDetector {
         if last_ns.is_none_or(|last_ns| seen.now_ns.saturating_sub(last_ns) >= threshold_ns) {
             self.earliest_ns = seen.now_ns;
         }
-        let present = self.present_stalls(seen);
+        let current = self.current_stalls(seen);
         let closer_waits = seen
             .closing
             .is_some_and(|closing| is_another_inside(seen, closing.seat));
-        let mut reports = self.reports_about(&present, threshold_ns, closer_waits);
-        self.report_ends(&present, &mut reports);
+        let mut reports = self.reports_about(&current, threshold_ns, closer_waits);
+        self.report_ends(&current, &mut reports);
         counts.count(&reports, self.reported.keys().map(|(kind, ..)| *kind));
         reports
     }
@@ -242,9 +242,9 @@ impl StallDetector {
     }
 
     /// Returns everything that may be a stall, with its age.
-    fn present_stalls(&mut self, seen: &ThreadObservations) -> Vec<PresentStall> {
+    fn current_stalls(&mut self, seen: &ThreadObservations) -> Vec<CurrentStall> {
         let (now_ns, earliest_ns) = (seen.now_ns, self.earliest_ns);
-        let mut present = Vec::new();
+        let mut current = Vec::new();
         let closer = seen.closing.map(|closing| closing.seat);
         match seen.closing {
             None => self.closing = None,
@@ -256,7 +256,7 @@ impl StallDetector {
                     });
                 }
                 let age_ns = Unchanged::age_ns(&mut self.closing, closing.closing, now_ns, earliest_ns);
-                present.push(PresentStall {
+                current.push(CurrentStall {
                     id: (StallKind::Exclusive, closing.seat, closing.closing),
                     age_ns,
                 });
@@ -270,18 +270,18 @@ impl StallDetector {
             }
             let age_ns = Unchanged::age_ns(passage, observed.passages, now_ns, earliest_ns);
             if seat >= seen.workers.len() {
-                present.push(PresentStall {
+                current.push(CurrentStall {
                     id: (StallKind::Lease, seat, observed.passages),
                     age_ns,
                 });
             }
         }
-        self.add_workers(seen, closer.is_some(), &mut present);
-        present
+        self.add_workers(seen, closer.is_some(), &mut current);
+        current
     }
 
     /// Adds what may be stalls of workers.
-    fn add_workers(&mut self, seen: &ThreadObservations, is_closed: bool, present: &mut Vec<PresentStall>) {
+    fn add_workers(&mut self, seen: &ThreadObservations, is_closed: bool, current: &mut Vec<CurrentStall>) {
         let (now_ns, earliest_ns) = (seen.now_ns, self.earliest_ns);
         self.sleeps.resize(seen.workers.len(), None);
         self.waits.resize(seen.workers.len(), None);
@@ -298,14 +298,14 @@ impl StallDetector {
                     });
                 }
                 let waited_until_ns = wait.filter(|wait| wait.number == turn).map_or(0, |wait| wait.since_ns);
-                present.push(PresentStall {
+                current.push(CurrentStall {
                     id: (StallKind::Turn, index, turn),
                     age_ns: now_ns.saturating_sub(turn.max(earliest_ns).max(waited_until_ns)),
                 });
             } else if worker.unread_messages == 0 {
                 *sleep = None;
             } else {
-                present.push(PresentStall {
+                current.push(CurrentStall {
                     id: (StallKind::Message, index, worker.finished_turns_ns),
                     age_ns: Unchanged::age_ns(sleep, worker.finished_turns_ns, now_ns, earliest_ns),
                 });
@@ -313,9 +313,9 @@ impl StallDetector {
         }
     }
 
-    fn reports_about(&mut self, present: &[PresentStall], threshold_ns: u64, closer_waits: bool) -> Vec<StallReport> {
+    fn reports_about(&mut self, current: &[CurrentStall], threshold_ns: u64, closer_waits: bool) -> Vec<StallReport> {
         let mut reports = Vec::new();
-        for stall in present.iter().filter(|stall| stall.age_ns >= threshold_ns) {
+        for stall in current.iter().filter(|stall| stall.age_ns >= threshold_ns) {
             let known = self.reported.get(&stall.id);
             let phase = match known {
                 Some(reported) if stall.age_ns >= reported.next_ns => Some(StallPhase::Continues),
@@ -341,8 +341,8 @@ impl StallDetector {
     }
 
     /// Reports the ends of stalls that do not exist any more.
-    fn report_ends(&mut self, present: &[PresentStall], reports: &mut Vec<StallReport>) {
-        let ended = |id: &StallId| present.iter().all(|stall| stall.id != *id);
+    fn report_ends(&mut self, current: &[CurrentStall], reports: &mut Vec<StallReport>) {
+        let ended = |id: &StallId| current.iter().all(|stall| stall.id != *id);
         self.reported.retain(|id, reported| {
             let (kind, thread, _) = *id;
             let has_ended = ended(id);

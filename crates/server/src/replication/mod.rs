@@ -203,6 +203,17 @@ pub struct RoleState {
     pub transfer: TransferProgress,
     /// The sockets of the link, kept so that another thread can shut them down.
     sockets: Vec<TcpStream>,
+    /// The last link that a change of the role has left to its thread.
+    link_left_open: Option<LinkLeftOpen>,
+}
+
+/// A link that was up when its role epoch ended, and that its thread ends later.
+#[derive(Clone, Copy)]
+struct LinkLeftOpen {
+    /// The role epoch of the link.
+    role_epoch: RoleEpoch,
+    /// `true` if a partial synchronization might continue from the data of then.
+    is_cached: bool,
 }
 
 impl RoleState {
@@ -317,6 +328,8 @@ pub struct Replication {
     pub pauses_after_fork: AtomicBool,
     /// The time until which links sleep, for tests, in milliseconds since the Unix epoch.
     pub links_sleep_until_ms: AtomicU64,
+    /// Set if the next change of the role leaves the link to the primary to its thread, for tests.
+    pub leaves_link_open: AtomicBool,
 }
 
 impl Replication {
@@ -484,12 +497,46 @@ impl Replication {
 
     fn begin_role_epoch(&self, mut state: MutexGuard<'_, RoleState>) {
         self.assert_role(&state);
-        state.end_links();
+        let epoch = self.role_epoch();
+        if state.link_left_open.is_none_or(|left| left.role_epoch != epoch) {
+            state.end_links();
+        }
         state.sockets.clear();
         let ended = self.role_epoch.fetch_add(1, Ordering::AcqRel);
         assert!(ended < u64::MAX, "role epochs ascend");
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Leaves the link, if it is up, to its thread, which notices by itself that the role epoch is over. Returns
+    /// `false` unless DEBUG FORCE-FREE-PRIMARY-ASYNC has requested this. Called right before the role epoch ends, in
+    /// exclusive mode.
+    fn leave_link_open(&self, is_cached: bool) -> bool {
+        let mut state = self.state();
+        let is_up = state.phase == LinkState::Connected;
+        if !is_up || !self.leaves_link_open.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        state.link_left_open = Some(LinkLeftOpen {
+            role_epoch: self.role_epoch(),
+            is_cached,
+        });
+        true
+    }
+
+    /// Ends a link that was up. Returns `None` if a change of the role has logged its end, and otherwise `true` if a
+    /// partial synchronization may continue from the data.
+    fn end_established_link(&self, role_epoch: RoleEpoch) -> Option<bool> {
+        let mut state = self.state();
+        let left = state.link_left_open.take_if(|left| left.role_epoch == role_epoch);
+        if let Some(left) = left {
+            return Some(left.is_cached);
+        }
+        let is_current = self.role_epoch() == role_epoch;
+        is_current.then(|| {
+            self.leaves_link_open.store(false, Ordering::Relaxed);
+            true
+        })
     }
 
     /// Waits until there is a primary to follow. Returns its address and the role epoch.

@@ -44,11 +44,19 @@ fn follow(server: &Arc<Server>, primary: Endpoint, is_new_history: bool) {
 }
 
 /// Logs that the link to the present primary ends, if it is up. With `is_cached`, a partial synchronization may
-/// continue from the present data.
-fn log_end_of_link(server: &Server, is_cached: bool) {
-    if server.replication.state().phase != LinkState::Connected {
-        return;
+/// continue from the present data. Returns `true` if the thread of the link logs this instead, when it ends the link.
+fn log_end_of_link(server: &Server, is_cached: bool) -> bool {
+    if server.replication.leave_link_open(is_cached) {
+        return true;
     }
+    if server.replication.state().phase == LinkState::Connected {
+        log_lost_link(is_cached);
+    }
+    false
+}
+
+/// Logs that a link to a primary has ended. With `is_cached`, a partial synchronization may continue from the data.
+pub fn log_lost_link(is_cached: bool) {
     log::notice!("Connection with primary lost.");
     if is_cached {
         log::notice!("Caching the disconnected primary state.");
@@ -65,8 +73,8 @@ fn end_waits_of_blocked_clients(server: &Server) {
 
 /// Becomes a primary. Returns `true` if this server followed one.
 pub fn become_primary(server: &Arc<Server>) -> bool {
-    log_end_of_link(server, true);
-    let is_cached = server.replication.state().resumable;
+    let is_left_open = log_end_of_link(server, true);
+    let is_cached = !is_left_open && server.replication.state().resumable;
     let Some(history) = server.replication.stop_following() else {
         return false;
     };

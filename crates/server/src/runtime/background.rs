@@ -42,7 +42,7 @@ enum Work {
 /// Starts the threads, for long commands and for scripts.
 ///
 /// # Errors
-/// When the operating system refuses a thread, or no seat is left at the keyspace.
+/// When the operating system refuses a thread, or the keyspace has no free thread index.
 pub fn start(
     server: &Arc<Server>,
     jobs: Receiver<BackgroundJob>,
@@ -120,7 +120,7 @@ fn start_threads(
             .keyspace
             .slots
             .join()
-            .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
+            .ok_or_else(|| std::io::Error::other("the keyspace has no free thread index"))?;
         let jobs = jobs.clone();
         let thread_index = ThreadIndex::new(seat.index());
         let thread_name = format!("{name}-{index}");

@@ -18,6 +18,7 @@ use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
 use crate::state::{CoordinatorCommand, Server, WorkerLink};
 use weft_config::{ApplyResult, ChangeAction, Config, ParameterFailure, ParameterId, SetError, SetPermissions, id};
+use weft_os::atomic::Ordering;
 use weft_os::sync::mpsc;
 use weft_tls::{TlsState, UnusableTlsConfig};
 
@@ -156,7 +157,7 @@ impl ParameterChange<'_> {
             ChangeAction::SetProcessTitle => title::set_process_title(config),
             // A worker that sleeps would not notice that its connections are to move.
             ChangeAction::WakeWorkers => server.workers.iter().for_each(WorkerLink::wake),
-            ChangeAction::LimitWorkers => report_missing_workers(server),
+            ChangeAction::LimitWorkers => report_worker_limit(server),
             ChangeAction::SetImportMode => {
                 let is_importing = config.boolean(id::IMPORT_MODE);
                 server
@@ -182,11 +183,15 @@ fn adjust_oom_score(change: &ParameterChange<'_>) -> ApplyResult {
 fn switch_append_only_file(change: &ParameterChange<'_>) -> ApplyResult {
     // The old state must come back, even if that takes until the end of a script. The caller does not wait for it.
     let can_wait = change.is_outside_gate && !change.undoes;
+    let wanted = change.server.config.boolean(id::APPENDONLY);
     aof::apply_appendonly(change.server, can_wait).map_err(|error| {
         if let SwitchError::ScriptBusy(script) = error {
             change.overdue_script.set(Some(script));
         }
-        change.failure("Unable to turn on AOF. Check server logs.")
+        change.failure(match wanted {
+            true => "Unable to turn on AOF. Check server logs.",
+            false => "Unable to turn off AOF. Check server logs.",
+        })
     })
 }
 
@@ -252,8 +257,14 @@ fn warn_about_small_limit(server: &Server) {
     }
 }
 
-/// Reports that more workers are wanted than were started. The per-thread tables are made for those at the start.
-fn report_missing_workers(server: &Server) {
+/// Logs that another number of workers may be active, in Valkey's words, and that more are wanted than were started.
+/// The per-thread tables are made for those at the start.
+fn report_worker_limit(server: &Server) {
+    let usable = server.usable_workers();
+    let before = server.lifecycle.logged_worker_limit.swap(usable, Ordering::Relaxed);
+    if before != usable {
+        log::notice!("Changing number of IO threads from {before} to {usable}.");
+    }
     let (wanted, started) = (server.config.integer(id::IO_THREADS), server.workers.len());
     if wanted > started as i64 {
         log::notice!("io-threads {wanted} takes effect at the next start; until then there are {started} I/O threads");

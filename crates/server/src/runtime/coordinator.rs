@@ -53,6 +53,8 @@ pub struct Coordinator {
     next_tuning: Instant,
     next_report: Instant,
     next_rates: Instant,
+    /// `true` if memory was counted at least once.
+    has_counted_memory: bool,
     /// The progress counter when memory and commands were counted last.
     last_progress: u64,
     /// The time at which memory and commands were counted last.
@@ -95,6 +97,7 @@ impl Coordinator {
             next_tuning: Instant::now(),
             next_report: Instant::now(),
             next_rates: Instant::now(),
+            has_counted_memory: false,
             last_progress: u64::MAX,
             last_count: Instant::now(),
             last_command_count: 0,
@@ -379,17 +382,28 @@ impl Coordinator {
         }
     }
 
-    /// Checks periodically if the certificate files have changed.
+    /// Lets a thread check periodically if the certificate files have changed. It may wait for the disk, so it is none
+    /// of the threads that have other work.
     fn reload_certificates_if_due(&mut self) {
         let period_s = self.server.config.unsigned(id::TLS_AUTO_RELOAD_INTERVAL);
         if period_s == 0 || self.last_reload.elapsed() < Duration::from_secs(period_s) {
             return;
         }
         self.last_reload = Instant::now();
-        if self.server.tls.current().is_some() {
-            let job: BackgroundJob = Box::new(|server, _| server.tls.reload_if_changed(&server.config));
-            // The threads end only at shutdown.
-            let _ = self.server.background.long_commands.send(job);
+        if self.server.tls.current().is_none() || !self.server.tls.try_begin_reload() {
+            return;
+        }
+        let server = self.server.clone();
+        let reload = move || {
+            server.tls.reload_if_changed(&server.config);
+            server.tls.end_reload();
+        };
+        let spawned = weft_os::thread::Builder::new()
+            .name("weft-tls".to_owned())
+            .spawn(reload);
+        if let Err(error) = spawned {
+            self.server.tls.end_reload();
+            log::warning!("No thread can check if the TLS files have changed: {error}");
         }
     }
 
@@ -448,19 +462,14 @@ impl Coordinator {
     }
 
     /// Reads the allocator's count. While there is a memory limit, a worker does this instead; it then counts exactly
-    /// and evicts if necessary.
-    fn sample_memory(&self) {
+    /// and evicts if necessary. Only the first count, before any client is served, never waits for a worker.
+    fn sample_memory(&mut self) {
         let server = &self.server;
-        if server.config.unsigned(id::MAXMEMORY) > 0 && server.stats.history.startup_memory.load(Ordering::Relaxed) > 0
-        {
-            return server.request_memory_sample();
+        if self.has_counted_memory && server.config.unsigned(id::MAXMEMORY) > 0 {
+            server.request_memory_sample();
+        } else {
+            self.has_counted_memory = server.memory.calibrate().is_some();
         }
-        let Some(bytes) = server.memory.calibrate() else {
-            return;
-        };
-        // The first sample is taken before any client is served.
-        let startup = &server.stats.history.startup_memory;
-        let _ = startup.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

@@ -3,7 +3,6 @@
 //! It takes no lock that other threads hold for long, no lease, and does not pass the gate. So it also reports when all
 //! other threads are stuck. It sleeps for a quarter of the threshold between two observations.
 
-use std::fmt::Write as _;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use weft_config::id;
 use weft_os::atomic::Ordering;
 
 use crate::commands::registry;
+use crate::observability::activity::RunningCommand;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::observability::stalls::{
@@ -61,10 +61,15 @@ fn watch(server: &Weak<Server>) {
 }
 
 /// The state of the watchdog.
+///
+/// A stall that is reported was there at the last observation, too. Its command is the one that the thread ran then:
+/// the command of now may have begun after the end of the stall, or after that of the command that took long.
 #[derive(Default)]
 struct Watchdog {
     detector: StallDetector,
     limit: LineLimit,
+    /// The command of each thread at the last observation.
+    commands: Vec<Option<RunningCommand>>,
 }
 
 impl Watchdog {
@@ -73,24 +78,30 @@ impl Watchdog {
         let threshold = threshold(server);
         if threshold.is_zero() {
             self.detector.clear(&server.stats.stalls);
+            self.commands.clear();
             return MAX_PAUSE;
         }
         let seen = observe(server);
+        // Read after the turns and passages to which they belong.
+        let commands = running_commands(server);
         let threshold_ns = threshold.as_nanos() as u64;
         for report in self.detector.observe(&seen, threshold_ns, &server.stats.stalls) {
-            self.report(server, &report, seen.now_ns);
+            self.report(server, &report, &commands, seen.now_ns);
         }
+        self.commands = commands;
         if let Some(lines) = self.limit.take_suppressed(seen.now_ns) {
             log::warning!("The watchdog has suppressed {lines} lines");
         }
         (threshold / 4).clamp(MIN_PAUSE, MAX_PAUSE)
     }
 
-    fn report(&mut self, server: &Server, report: &StallReport, now_ns: u64) {
+    fn report(&mut self, server: &Server, report: &StallReport, commands: &[Option<RunningCommand>], now_ns: u64) {
         let age_ms = report.age_ns / 1_000_000;
         if self.limit.permits(now_ns) {
             match report.phase {
-                StallPhase::Begun | StallPhase::Continues => log::warning!("{}", describe(server, report)),
+                StallPhase::Begun | StallPhase::Continues => {
+                    log::warning!("{}", self.describe(server, report, commands));
+                }
                 StallPhase::Ended => log::notice!(
                     "{} is no longer stalled, after {age_ms} ms or a little more",
                     thread_name(server, report.thread)
@@ -102,6 +113,44 @@ impl Watchdog {
             let history = &server.stats.history;
             history.latency.add(report.kind.event(), unix_ms() / 1000, age_ms);
         }
+    }
+
+    /// Describes a stall that had not ended when the threads were observed. `commands` are the commands of now. Names
+    /// the command and the client's id, and nothing that the client has sent.
+    fn describe(&self, server: &Server, report: &StallReport, commands: &[Option<RunningCommand>]) -> String {
+        let name = thread_name(server, report.thread);
+        let age_ms = report.age_ns / 1_000_000;
+        let mut text = match report.kind {
+            StallKind::Turn => format!("{name} has been in one turn for {age_ms} ms, and its other clients wait"),
+            StallKind::Lease => format!("{name} may have held leases for {age_ms} ms"),
+            StallKind::Exclusive => format!("{name} has had exclusive mode for {age_ms} ms, and all clients wait"),
+            StallKind::Message => format!("{name} has slept for {age_ms} ms with unread messages"),
+        };
+        if report.kind != StallKind::Message {
+            let command_in = |commands: &[Option<RunningCommand>]| commands.get(report.thread).copied().flatten();
+            text.push_str(&describe_command(command_in(&self.commands), command_in(commands)));
+        }
+        if report.keeps_closer_waiting {
+            text.push_str(". Another thread waits for exclusive mode, and all clients with it");
+        }
+        text
+    }
+}
+
+/// Describes the command of a stall: what the thread ran when the stall was there already. `now` is what it runs now.
+fn describe_command(during_stall: Option<RunningCommand>, now: Option<RunningCommand>) -> String {
+    let (verb, when) = match during_stall == now {
+        true => ("runs", ""),
+        false => ("ran", " until a moment ago"),
+    };
+    let Some(running) = during_stall else {
+        return format!(": it {verb} no command{when}");
+    };
+    let command = registry().commands().get(usize::from(running.command));
+    let command = command.map_or("", |command| command.full_name);
+    match running.client.get() {
+        REPLAYING_CLIENT => format!(": it {verb} '{command}' of a stream or a file{when}"),
+        client => format!(": it {verb} '{command}' of client id={client}{when}"),
     }
 }
 
@@ -137,33 +186,12 @@ fn observe(server: &Server) -> ThreadObservations {
     }
 }
 
-/// Describes a stall that has not ended. Names the command and the client's id, and nothing that the client has sent.
-fn describe(server: &Server, report: &StallReport) -> String {
-    let name = thread_name(server, report.thread);
-    let age_ms = report.age_ns / 1_000_000;
-    let mut text = match report.kind {
-        StallKind::Turn => format!("{name} has been in one turn for {age_ms} ms, and its other clients wait"),
-        StallKind::Lease => format!("{name} may have held leases for {age_ms} ms"),
-        StallKind::Exclusive => format!("{name} has had exclusive mode for {age_ms} ms, and all clients wait"),
-        StallKind::Message => format!("{name} has slept for {age_ms} ms with unread messages"),
-    };
-    // Writing to a string cannot fail.
-    match server.stats.activities.running(ThreadIndex::new(report.thread)) {
-        _ if report.kind == StallKind::Message => {}
-        Some(running) => {
-            let command = registry().commands().get(usize::from(running.command));
-            let command = command.map_or("", |command| command.full_name);
-            let _ = match running.client.get() {
-                REPLAYING_CLIENT => write!(text, ": it runs '{command}' of a stream or a file"),
-                client => write!(text, ": it runs '{command}' of client id={client}"),
-            };
-        }
-        None => text.push_str(": it runs no command"),
-    }
-    if report.keeps_closer_waiting {
-        text.push_str(". Another thread waits for exclusive mode, and all clients with it");
-    }
-    text
+/// Returns the command that each thread runs.
+fn running_commands(server: &Server) -> Vec<Option<RunningCommand>> {
+    let threads = 0..server.keyspace.slots.seats();
+    threads
+        .map(|thread| server.stats.activities.running(ThreadIndex::new(thread)))
+        .collect()
 }
 
 /// Returns the name of a thread for the log.
@@ -173,6 +201,6 @@ fn thread_name(server: &Server, thread: usize) -> String {
     }
     match server.stats.activities.name(ThreadIndex::new(thread)) {
         Some(name) => format!("Thread {name}"),
-        None => format!("Another thread (seat {thread})"),
+        None => format!("Thread {thread}"),
     }
 }

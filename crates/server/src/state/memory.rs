@@ -28,6 +28,16 @@ impl Server {
         used.saturating_sub(before.max(self.uncounted_memory()))
     }
 
+    /// Records the used memory as that of the start. Called before data is loaded, and before there are threads that
+    /// allocate. The allocator counts the free memory in the caches of threads one by one, and a thread that fills its
+    /// cache meanwhile would add hundreds of kilobytes to this figure for ever.
+    pub fn record_startup_memory(&self) {
+        // Without the allocator's count, there are no figures of memory at all.
+        if let Some(bytes) = self.memory.calibrate() {
+            self.stats.history.startup_memory.store(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Returns the approximate size of `keys` keys that have just been removed from the keyspace, in bytes.
     pub fn estimated_bytes_of_keys(&self, keys: u64) -> usize {
         let counts = &self.keyspace.counts;

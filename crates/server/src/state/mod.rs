@@ -82,6 +82,8 @@ pub struct DetachedResult {
     pub db: DbIndex,
     /// The number of commands of the client that have ended.
     pub commands: u64,
+    /// `true` if the end of the process has stopped the command: it has no reply, and the connection is to be closed.
+    pub is_abandoned: bool,
 }
 
 /// A message to a worker.
@@ -518,6 +520,8 @@ pub struct SyncRequest {
     pub resume: Option<ResumePosition>,
     /// `true` if the replica sent PSYNC and so expects the offset at which the stream continues.
     pub is_psync: bool,
+    /// The index of the command.
+    pub command: usize,
     /// The value of [`Replicas::disconnection_count`](crate::replication::Replicas::disconnection_count) when the
     /// replica was accepted. A disconnection that begins later includes this replica.
     pub disconnection_count: u64,
@@ -533,6 +537,8 @@ pub enum PrimaryThreadCommand {
         replicas: Vec<ClientId>,
         /// The ids of the replicas that have the dump, or that are being sent its file if it has no EOF mark.
         served_replicas: Vec<ClientId>,
+        /// `true` if the dump was not completed.
+        has_failed: bool,
         /// `true` if the dump ended with an EOF mark; then a replica reports when it is ready for the stream.
         has_eof_mark: bool,
     },

@@ -91,7 +91,13 @@ impl Server {
                 big_keys: Default::default(),
                 stalls: Default::default(),
             },
-            lifecycle: Lifecycle::new(parts.run_id, parts.started, parts.started_unix_s, active_workers),
+            lifecycle: Lifecycle::new(
+                parts.run_id,
+                parts.started,
+                parts.started_unix_s,
+                active_workers,
+                parts.workers,
+            ),
         }
     }
 }

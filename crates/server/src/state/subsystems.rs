@@ -371,6 +371,8 @@ pub struct Lifecycle {
     pub shutdown: ShutdownRequest,
     /// The number of workers that take connections.
     pub active_workers: AtomicUsize,
+    /// The number of workers that may be active, as the log has it.
+    pub logged_worker_limit: AtomicUsize,
     /// The number of changes of `active_workers`.
     pub tunings: AtomicU64,
     /// This server, for closures that outlive a call.
@@ -378,14 +380,21 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Creates the state of a process that started at this time.
-    pub(super) fn new(run_id: String, started: Instant, started_unix_s: u64, active_workers: usize) -> Lifecycle {
+    /// Creates the state of a process that started at this time, with so many workers.
+    pub(super) fn new(
+        run_id: String,
+        started: Instant,
+        started_unix_s: u64,
+        active_workers: usize,
+        workers: usize,
+    ) -> Lifecycle {
         Lifecycle {
             run_id,
             started,
             started_unix_s,
             shutdown: ShutdownRequest::default(),
             active_workers: AtomicUsize::new(active_workers),
+            logged_worker_limit: AtomicUsize::new(workers),
             tunings: AtomicU64::new(0),
             server: OnceLock::new(),
         }

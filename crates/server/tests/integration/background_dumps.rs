@@ -469,6 +469,49 @@ fn flushall_ends_a_dump_and_replaces_the_last_one() {
     assert_eq!(client.info("rdb_changes_since_last_save"), "0");
 }
 
+/// The dump is claimed, and waits for a script until its moment. Whichever comes first then, the data is deleted.
+#[test]
+fn a_flush_beside_a_dump_that_has_just_begun_leaves_an_empty_dump() {
+    for (workers, how) in [("2", "SYNC"), ("8", "ASYNC"), ("8", "SYNC")] {
+        let arguments = ["--io-threads", workers, "--busy-reply-threshold", "0"];
+        let server = Server::start(&[&arguments[..], &["--enable-debug-command", "yes"]].concat());
+        let [mut client, mut script, mut flusher, mut background] = [(); 4].map(|()| Client::connect(server.port));
+        assert_eq!(client.call(&["CONFIG", "SET", "save", "3600 1000000"]), "OK");
+        client.call(&["DEBUG", "POPULATE", "500"]);
+        client.dump();
+        server.run_script(&mut script, &["EVAL", "while true do end", "0"]);
+        background.send(&["BGSAVE"]);
+        client.wait_for_info("rdb_bgsave_in_progress", "1");
+        flusher.send(&["FLUSHALL", how]);
+        thread::sleep(Duration::from_millis(20));
+        assert!(
+            flusher.is_waiting() && background.is_waiting(),
+            "both wait for the script"
+        );
+        assert_eq!(client.call(&["SCRIPT", "KILL"]), "OK");
+        check_empty_dump(&mut client, &mut flusher, &mut background);
+        // The two meet at other moments.
+        for _ in 0..15 {
+            client.call(&["DEBUG", "POPULATE", "500"]);
+            background.send(&["BGSAVE"]);
+            flusher.send(&["FLUSHALL", how]);
+            check_empty_dump(&mut client, &mut flusher, &mut background);
+        }
+    }
+}
+
+/// Checks the replies to FLUSHALL and BGSAVE, and what they have left.
+fn check_empty_dump(client: &mut Client, flusher: &mut Client, background: &mut Client) {
+    assert_eq!(flusher.answer(), "OK");
+    assert_eq!(background.answer(), "Background saving started");
+    client.wait_for_info("rdb_bgsave_in_progress", "0");
+    assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
+    assert_eq!(client.info("rdb_changes_since_last_save"), "0");
+    assert_eq!(files(client), ["dump.rdb"]);
+    assert_eq!(client.call(&["DEBUG", "RELOAD", "NOSAVE"]), "OK");
+    assert_eq!(client.call(&["DBSIZE"]), "0");
+}
+
 #[test]
 fn flushdb_does_not_end_a_dump() {
     let server = start();
@@ -517,8 +560,7 @@ fn a_dump_that_began_meanwhile_is_not_replaced_by_save() {
     client.call(&["CONFIG", "SET", "rdb-key-save-delay", "100000"]);
     let [mut script, mut saver, mut background] = [(); 3].map(|()| Client::connect(server.port));
     // SAVE and BGSAVE wait for the script. Then one of them is first.
-    script.send(&["EVAL", "while true do redis.call('GET', 'k') end", "0"]);
-    thread::sleep(Duration::from_millis(300));
+    server.run_script(&mut script, &["EVAL", "while true do redis.call('GET', 'k') end", "0"]);
     saver.send(&["SAVE"]);
     thread::sleep(Duration::from_millis(200));
     background.send(&["BGSAVE"]);

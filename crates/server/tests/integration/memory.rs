@@ -1,5 +1,7 @@
 //! Tests relations between the memory figures of INFO that hold whatever the allocator and the machine are.
 
+use std::io::Write as _;
+
 use crate::harness::client::Client;
 use crate::harness::server::Server;
 use crate::harness::wait_until;
@@ -23,9 +25,14 @@ fn figures<const COUNT: usize>(client: &mut Client, names: [&str; COUNT]) -> [u6
     })
 }
 
-/// Checks what holds at any time.
+/// The maximum of the estimate that the overhead contains for each key, in bytes.
+const MAX_KEY_OVERHEAD: u64 = 16;
+
+/// Checks what holds at any time, and what holds while no other client has requests: the overhead is the sum of its
+/// parts, of which none is counted that is not in use.
 fn check_sums(client: &mut Client) {
-    let [used, peak, startup, overhead, dataset] = figures(
+    let keys: u64 = client.call(&["DBSIZE"]).parse().expect("a number");
+    let [used, peak, startup, overhead, dataset, clients, scripts] = figures(
         client,
         [
             "used_memory",
@@ -33,10 +40,17 @@ fn check_sums(client: &mut Client) {
             "used_memory_startup",
             "used_memory_overhead",
             "used_memory_dataset",
+            "mem_clients_normal",
+            "used_memory_scripts",
         ],
     );
     assert_eq!(overhead + dataset, used);
     assert!(peak >= used && used >= startup, "{peak} {used} {startup}");
+    let parts = startup + clients + scripts;
+    assert!(
+        (parts..=parts + keys * MAX_KEY_OVERHEAD).contains(&overhead),
+        "{overhead} of {used} bytes are overhead: {startup} since the start, {clients} in clients, {scripts} in scripts"
+    );
     let [eval, functions, total] = figures(
         client,
         [
@@ -81,6 +95,71 @@ fn used_memory_follows_the_data() {
         assert!(empty + written <= full, "{empty} {written} {full}");
         assert!(peak >= full, "the peak stays");
     });
+}
+
+/// A client reserves space for an argument that it announces, and CLIENT LIST shows that. It is not in use yet.
+#[test]
+fn announced_arguments_are_no_overhead() {
+    const ANNOUNCED_BYTES: u64 = 400_000_000;
+    with_workers(|client, server| {
+        let mut sender = Client::connect(server.port);
+        let part = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${ANNOUNCED_BYTES}\r\nvalue");
+        sender.0.get_mut().write_all(part.as_bytes()).expect("sends");
+        wait_until("the argument is announced", || {
+            figures(client, ["mem_clients_normal"])[0] >= ANNOUNCED_BYTES
+        });
+        let [used, overhead, dataset] = figures(client, ["used_memory", "used_memory_overhead", "used_memory_dataset"]);
+        assert!(overhead < used && used < ANNOUNCED_BYTES, "{overhead} {used}");
+        assert_eq!(overhead + dataset, used);
+    });
+}
+
+/// A large value is sent from its own memory, however many clients read it.
+#[test]
+fn values_that_are_being_sent_are_data_only() {
+    const VALUE_BYTES: u64 = 16 << 20;
+    // More than sockets hold.
+    const READS: u64 = 6;
+    with_workers(|client, server| {
+        assert_eq!(client.call(&["SET", "key", &"v".repeat(VALUE_BYTES as usize)]), "OK");
+        let mut reader = Client::connect(server.port);
+        (0..READS).for_each(|_| reader.send(&["GET", "key"]));
+        wait_until("the replies are being sent", || {
+            figures(client, ["mem_clients_normal"])[0] >= (READS - 2) * VALUE_BYTES
+        });
+        let [used, overhead, dataset] = figures(client, ["used_memory", "used_memory_overhead", "used_memory_dataset"]);
+        assert!(dataset >= VALUE_BYTES && overhead < VALUE_BYTES, "{overhead} {dataset}");
+        assert_eq!(overhead + dataset, used);
+    });
+}
+
+/// A cluster node loads its data before it does anything else.
+#[test]
+fn loaded_data_is_no_memory_of_the_start() {
+    const KEYS: u64 = 64;
+    const VALUE_BYTES: u64 = 100_000;
+    let mut server = Server::start_node(&[]);
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
+    let value = "v".repeat(VALUE_BYTES as usize);
+    wait_until("the node serves", || client.call(&["SET", "key:0", &value]) == "OK");
+    for key in 1..KEYS {
+        assert_eq!(client.call(&["SET", &format!("key:{key}"), &value]), "OK");
+    }
+    assert_eq!(client.call(&["SAVE"]), "OK");
+    server.kill();
+    server.start_again();
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["DBSIZE"]), KEYS.to_string());
+    let [used, startup, dataset] = figures(
+        &mut client,
+        ["used_memory", "used_memory_startup", "used_memory_dataset"],
+    );
+    let loaded = KEYS * VALUE_BYTES;
+    assert!(
+        used >= startup + loaded && dataset >= loaded,
+        "{used} bytes, {startup} at the start, {dataset} of data"
+    );
 }
 
 #[test]

@@ -143,8 +143,10 @@ impl<H: Sync, T: Send + Sync> SharedPassage<'_, H, T> {
         }
     }
 
+    /// Leases a cell for writing, unless another lease of it exists.
     #[inline]
-    fn try_write(&self, cell: usize) -> Option<WriteLease<'_, H, T>> {
+    #[must_use]
+    pub fn try_write(&self, cell: usize) -> Option<WriteLease<'_, H, T>> {
         let domain = self.shared.domain;
         let cell = &domain.cells[cell];
         // A hot cell has no published reader, because no seat is inside the gate (rule 4).

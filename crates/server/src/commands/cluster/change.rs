@@ -10,7 +10,7 @@ use weft_resp::number::parse_i64;
 
 use super::{parse_slot, require_cluster, wrong_argument_count};
 use crate::cluster_node::topology;
-use crate::cluster_node::topology::{PropagatedCommand, SlotKeyCounts};
+use crate::cluster_node::topology::{AwaitedCommand, PropagatedCommand, SlotKeyCounts};
 use crate::commands::context::{BackgroundStep, CommandResult, Context, NextStep, build_reply, count_late_error};
 use crate::commands::error::CommandError;
 use crate::commands::scripting::script::busy_reply_of_run;
@@ -18,7 +18,7 @@ use crate::keyspace::Seat;
 use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::slot_migration::MigrationExclusion;
-use crate::state::{Message, PermissionLoss, Server};
+use crate::state::{BackgroundJob, Message, PermissionLoss, Server};
 use weft_cluster::Cluster;
 use weft_cluster::changes::SlotChange;
 use weft_cluster::manual_failover::FailoverMode;
@@ -224,12 +224,9 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
             let words = set_slot.arguments.clone();
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             let begun = topology::propagate_then(server, seat, &words, patience, requester.client, move |propagated| {
-                Box::new(move |server, seat| {
-                    // The replicas have executed the command, so this node does too, even if the client was killed or
-                    // has lost its permission meanwhile. The reply to a client that was killed is dropped.
-                    let reply = set_slot.apply_and_reply(server, seat, propagated, exclusion);
-                    send_delayed_reply(server, seat, requester, command, reply);
-                })
+                // The replicas have executed the command, so this node does too, even if the client was killed or has
+                // lost its permission meanwhile. The reply to a client that was killed is dropped.
+                set_slot.into_apply_job(propagated, exclusion, requester, command)
             });
             if let Err(run) = begun {
                 let reply = (busy_reply_of_run(&server.config, &run), LogSequence::NONE);
@@ -288,51 +285,103 @@ impl SetSlotRequest {
         checked.map_err(|refusal| refusal_bytes(&refusal))
     }
 
-    /// Checks the request, sends it to the replicas, waits for them, and applies it.
+    /// Checks the request, sends it to the replicas, waits for them, and applies it. While it waits, other long
+    /// commands have the thread.
     fn propagate_and_apply(self, server: &Arc<Server>, seat: &mut Seat, client: ClientId) -> BackgroundStep {
         let CheckedSetSlot { patience, exclusion } = match self.check_request(server, seat) {
             Ok(checked) => checked,
             Err(bytes) => return BackgroundStep::reply(bytes),
         };
-        let propagated = topology::propagate_and_wait(server, seat, &self.arguments(), patience, Some(client));
-        let propagated = match propagated {
-            Ok(propagated) => propagated,
-            Err(run) => return BackgroundStep::reply(busy_reply_of_run(&server.config, &run)),
-        };
-        let (bytes, first_write) = self.apply_and_reply(server, seat, propagated, exclusion);
-        BackgroundStep::Reply { bytes, first_write }
+        let awaited = topology::propagate(server, seat, &self.arguments(), patience, Some(client));
+        match awaited {
+            Ok(awaited) => self.await_replicas(server, seat, awaited, exclusion),
+            Err(run) => BackgroundStep::reply(busy_reply_of_run(&server.config, &run)),
+        }
     }
 
-    /// Applies the request if the replicas have acknowledged it. Returns the reply, and the position in the log on
-    /// which the reply depends, or none. What replicas may have executed takes effect here, even if that has to wait
-    /// for the end of a script that is overdue.
-    fn apply_and_reply(
-        &self,
+    /// Applies the request once the replicas have acknowledged it.
+    fn await_replicas(
+        self,
+        server: &Arc<Server>,
+        seat: &mut Seat,
+        mut awaited: AwaitedCommand,
+        exclusion: MigrationExclusion,
+    ) -> BackgroundStep {
+        let Some(propagated) = awaited.poll(server) else {
+            weft_os::thread::sleep(RETRY_PAUSE);
+            return BackgroundStep::Continue(Box::new(move |server, seat| {
+                self.await_replicas(server, seat, awaited, exclusion)
+            }));
+        };
+        self.apply_as_step(server, seat, propagated, exclusion)
+    }
+
+    /// Applies the request, at once or after other work of the thread.
+    fn apply_as_step(
+        self,
         server: &Arc<Server>,
         seat: &mut Seat,
         propagated: PropagatedCommand,
         exclusion: MigrationExclusion,
-    ) -> (Vec<u8>, LogSequence) {
-        if !propagated.is_acknowledged {
-            return (error_bytes(NOT_ACKNOWLEDGED), LogSequence::NONE);
-        }
-        let cluster = cluster_of_server(server);
-        let changed = match propagated.log_sequence.is_none() {
-            true => topology::change_state_for_client(server, cluster, seat, |state, keys| {
-                self.change_state(server, state, keys)
-            }),
-            false => Ok(topology::change_state(server, cluster, seat, |state, keys| {
-                self.change_state(server, state, keys)
-            })),
+    ) -> BackgroundStep {
+        let Some((bytes, first_write)) = self.try_apply(server, seat, propagated) else {
+            weft_os::thread::sleep(RETRY_PAUSE);
+            return BackgroundStep::Continue(Box::new(move |server, seat| {
+                self.apply_as_step(server, seat, propagated, exclusion)
+            }));
         };
         drop(exclusion);
+        BackgroundStep::Reply { bytes, first_write }
+    }
+
+    /// Returns a job that applies the request and replies, at once or after other work of the thread.
+    fn into_apply_job(
+        self,
+        propagated: PropagatedCommand,
+        exclusion: MigrationExclusion,
+        requester: ParkedClient,
+        command: usize,
+    ) -> BackgroundJob {
+        Box::new(move |server, seat| {
+            let Some(reply) = self.try_apply(server, seat, propagated) else {
+                weft_os::thread::sleep(RETRY_PAUSE);
+                let job = self.into_apply_job(propagated, exclusion, requester, command);
+                // Sending fails only while the process ends.
+                let _ = server.background.long_commands.send(job);
+                return;
+            };
+            drop(exclusion);
+            send_delayed_reply(server, seat, requester, command, reply);
+        })
+    }
+
+    /// Applies the request if the replicas have acknowledged it. Returns the reply, and the position in the log on
+    /// which the reply depends, or none. What replicas may have executed takes effect here, even if that has to wait
+    /// for the end of a script that is overdue: `None` is returned then, and the caller tries again later, since the
+    /// script may never end.
+    fn try_apply(
+        &self,
+        server: &Arc<Server>,
+        seat: &mut Seat,
+        propagated: PropagatedCommand,
+    ) -> Option<(Vec<u8>, LogSequence)> {
+        if !propagated.is_acknowledged {
+            return Some((error_bytes(NOT_ACKNOWLEDGED), LogSequence::NONE));
+        }
+        let cluster = cluster_of_server(server);
+        let changed = topology::change_state_for_client(server, cluster, seat, |state, keys| {
+            self.change_state(server, state, keys)
+        });
         match changed {
-            Ok(Ok(())) => (
+            Ok(Ok(())) => Some((
                 build_reply(Protocol::Resp2, |reply| reply.ok()),
                 propagated.log_sequence,
-            ),
-            Ok(Err(refusal)) => (refusal_bytes(&refusal), LogSequence::NONE),
-            Err(run) => (busy_reply_of_run(&server.config, &run), LogSequence::NONE),
+            )),
+            Ok(Err(refusal)) => Some((refusal_bytes(&refusal), LogSequence::NONE)),
+            Err(run) if propagated.log_sequence.is_none() => {
+                Some((busy_reply_of_run(&server.config, &run), LogSequence::NONE))
+            }
+            Err(_) => None,
         }
     }
 
@@ -406,6 +455,8 @@ fn send_delayed_reply(
     });
 }
 
+/// The pause before a change that waits for replicas, or for a script that is overdue, is attempted again.
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
 /// The error of a change that the replicas have not acknowledged in time.
 const NOT_ACKNOWLEDGED: &str = "NOREPLICAS Not enough good replicas to write.";
 

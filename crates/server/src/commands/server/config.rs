@@ -1,6 +1,9 @@
 //! CONFIG.
 
-use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::commands::context::{BackgroundRun, BackgroundStep, Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::{CommandError, loading_error};
 use crate::commands::scripting::script::busy_error;
 use crate::observability::log;
@@ -20,6 +23,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("config|rewrite", leased(rewrite).with_config_change()),
     ("config|set", leased(set).with_config_change()),
 ];
+
+/// The pause before a change is attempted again because another one is under way.
+const CHANGE_RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
     let patterns: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
@@ -52,7 +58,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
     let may_wait = ctx.may_block;
     let server = ctx.server;
     let _change = begin_change_within_gate(server, may_wait)?;
-    ctx.run_without_keys(move |server| {
+    run_change(ctx, move |server| {
         let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
         let result = config_changes::set(server, &pairs, permissions, may_wait);
         build_reply(protocol, |reply| match result {
@@ -89,6 +95,33 @@ fn begin_change_within_gate(server: &Server, may_wait: bool) -> Result<Option<Co
     Ok(Some(change))
 }
 
+/// Makes a change of the configuration, which returns the reply: on a background thread, or at once within the gate.
+///
+/// # Errors
+/// The error of a change that was made at once.
+fn run_change(
+    ctx: &mut Context<'_, '_>,
+    change: impl FnOnce(&Arc<Server>) -> Vec<u8> + Send + 'static,
+) -> CommandResult {
+    if ctx.may_block {
+        ctx.run_in_background(change_in_turn(change));
+        return Ok(());
+    }
+    ctx.run_without_keys(change)
+}
+
+/// Returns the work of a background thread that makes a change once no other one is under way. That one may wait for a
+/// disk that does not answer. Until it ends, other long commands have the thread.
+fn change_in_turn(change: impl FnOnce(&Arc<Server>) -> Vec<u8> + Send + 'static) -> BackgroundRun {
+    Box::new(move |server, _| {
+        let Some(_change) = server.config.try_begin_change() else {
+            weft_os::thread::sleep(CHANGE_RETRY_PAUSE);
+            return BackgroundStep::Continue(change_in_turn(change));
+        };
+        BackgroundStep::reply(change(server))
+    })
+}
+
 fn warn_about_retired_parameter(id: &ParameterId) {
     let name = id.parameter().name;
     log::notice!("The parameter '{name}' is retired: its value is kept and changes nothing");
@@ -113,7 +146,7 @@ fn rewrite_with_scope(ctx: &mut Context<'_, '_>, scope: RewriteScope, error_pref
     let protocol = ctx.client.protocol;
     let server = ctx.server;
     let _change = begin_change_within_gate(server, ctx.may_block)?;
-    ctx.run_without_keys(move |server| {
+    run_change(ctx, move |server| {
         let result = rewrite_file(server, scope);
         build_reply(protocol, |reply| match result {
             Ok(()) => reply.ok(),

@@ -145,7 +145,11 @@ const SUBCOMMANDS: &[DebugSubcommand] = &[
         server.config.invalidate_caches();
         reply_ok(ctx)
     }),
-    ("force-free-primary-async", 3..=3, reply_ok),
+    ("force-free-primary-async", 3..=3, |ctx| {
+        let on = parse_switch(ctx.arg(2));
+        ctx.server.replication.leaves_link_open.store(on, Ordering::Relaxed);
+        reply_ok(ctx)
+    }),
     ("pause-after-fork", 3..=3, |ctx| {
         let pauses = parse_switch(ctx.arg(2));
         ctx.server
@@ -561,6 +565,7 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         Err(ReloadError::Loading) => loading_reply(server),
         Err(ReloadError::ScriptBusy(run)) => busy_reply_of_run(&server.config, &run),
+        Err(ReloadError::ProcessEnds) => b"-ERR The server is about to end\r\n".to_vec(),
         Err(ReloadError::Save | ReloadError::Load) => {
             b"-ERR Error trying to load the AOF files, check server logs.\r\n".to_vec()
         }
@@ -605,6 +610,7 @@ fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
             Ok(()) => b"+OK\r\n",
             Err(ReloadError::Loading) => return loading_reply(server),
             Err(ReloadError::ScriptBusy(run)) => return busy_reply_of_run(&server.config, &run),
+            Err(ReloadError::ProcessEnds) => b"-ERR The server is about to end\r\n",
             Err(ReloadError::Save) => b"-ERR\r\n",
             Err(ReloadError::Load) => b"-ERR Error trying to load the RDB dump, check server logs.\r\n",
         };

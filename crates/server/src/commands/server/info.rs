@@ -4,12 +4,11 @@ use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_
 use crate::keyspace::GatePassage;
 use crate::keyspace::walk::{WalkAccess, count_hidden_keys};
 use crate::net::client::ClientFlags;
-use crate::observability::memory;
 use crate::state::{ClientVisitor, Server, WorkerAnswer, WorkerQuery};
 use weft_base::DbIndex;
 use weft_base::slots::SLOTS;
 
-use super::sections::{self, ClientFigures, InfoSection, KeyspaceSamples};
+use super::sections::{self, ClientFigures, InfoSection, KeyspaceSamples, MemoryFigures};
 
 #[cfg(test)]
 mod tests;
@@ -28,9 +27,9 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
             .add_to_metrics(&server.keyspace, &server.stats.metrics, row);
     }
     // The replies that are built here are not part of the reported memory.
-    let allocator = match wanted.contains(&InfoSection::Memory) {
-        true => sections::allocator_figures(ctx.server),
-        false => memory::AllocatorFigures::default(),
+    let memory = match wanted.contains(&InfoSection::Memory) {
+        true => MemoryFigures::from_server(ctx.server),
+        false => MemoryFigures::default(),
     };
     let samples = match wanted.contains(&InfoSection::Keyspace) {
         true => KeyspaceSamples {
@@ -49,7 +48,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
         })
         .collect();
     if texts.iter().all(|text| matches!(text, SectionText::Ready(_))) {
-        let text = join_sections(ctx.server, &texts, &ClientFigures::default());
+        let text = join_sections(ctx.server, &texts, &memory, &ClientFigures::default());
         ctx.reply.verbatim("txt", &text);
         return Ok(());
     }
@@ -58,11 +57,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.next_step = NextStep::QueryWorkers(Box::new(WorkerQuery {
         task: Box::new(|clients| encode_client_figures(clients)),
         combine: Box::new(move |parts| {
-            let clients = ClientFigures {
-                allocator,
-                ..sum_client_figures(&parts)
-            };
-            let text = join_sections(&server, &texts, &clients);
+            let text = join_sections(&server, &texts, &memory, &sum_client_figures(&parts));
             build_reply(protocol, |reply| reply.verbatim("txt", &text))
         }),
         awaits_killed_commands: false,
@@ -76,12 +71,14 @@ enum SectionText {
     NeedsClientFigures(InfoSection),
 }
 
-fn join_sections(server: &Server, texts: &[SectionText], clients: &ClientFigures) -> Vec<u8> {
+fn join_sections(server: &Server, texts: &[SectionText], memory: &MemoryFigures, clients: &ClientFigures) -> Vec<u8> {
     let texts: Vec<Vec<u8>> = texts
         .iter()
         .map(|text| match text {
             SectionText::Ready(text) => text.clone(),
-            SectionText::NeedsClientFigures(section) => sections::render_client_section(server, *section, clients),
+            SectionText::NeedsClientFigures(section) => {
+                sections::render_client_section(server, *section, memory, clients)
+            }
         })
         .collect();
     texts.join(&b"\r\n"[..])
@@ -108,6 +105,9 @@ fn parse_sections<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<InfoSection>
     named
 }
 
+/// Clients whose buffers the figures of slot migrations contain.
+const SLOT_MIGRATIONS: ClientFlags = ClientFlags::SLOT_IMPORT.union(ClientFlags::SLOT_EXPORT);
+
 /// Returns the figures of one worker's clients, eight bytes each.
 fn encode_client_figures(clients: &mut dyn ClientVisitor) -> WorkerAnswer {
     let mut figures = ClientFigures {
@@ -117,9 +117,11 @@ fn encode_client_figures(clients: &mut dyn ClientVisitor) -> WorkerAnswer {
     clients.visit_clients(&mut |client, buffers| {
         figures.blocked += u64::from(client.flags.contains(ClientFlags::BLOCKED));
         figures.watching += u64::from(client.watched_keys() > 0);
-        match client.flags.contains(ClientFlags::REPLICA) {
-            true => figures.replica_bytes += buffers.total as u64,
-            false => figures.memory_bytes += buffers.total as u64,
+        if client.flags.contains(ClientFlags::REPLICA) {
+            figures.replica_bytes += buffers.total as u64;
+        } else if !client.flags.intersects(SLOT_MIGRATIONS) {
+            figures.memory_bytes += buffers.total as u64;
+            figures.allocated_bytes += buffers.allocated as u64;
         }
         figures.max_input_bytes = figures.max_input_bytes.max((buffers.input + buffers.input_free) as u64);
         figures.max_output_bytes = figures.max_output_bytes.max(buffers.output as u64);
@@ -128,6 +130,7 @@ fn encode_client_figures(clients: &mut dyn ClientVisitor) -> WorkerAnswer {
         figures.blocked,
         figures.watching,
         figures.memory_bytes,
+        figures.allocated_bytes,
         figures.replica_bytes,
         figures.max_input_bytes,
         figures.max_output_bytes,
@@ -151,6 +154,7 @@ fn sum_client_figures(parts: &[WorkerAnswer]) -> ClientFigures {
         total.blocked += next();
         total.watching += next();
         total.memory_bytes += next();
+        total.allocated_bytes += next();
         total.replica_bytes += next();
         total.max_input_bytes = total.max_input_bytes.max(next());
         total.max_output_bytes = total.max_output_bytes.max(next());

@@ -17,7 +17,7 @@ use crate::observability::memory;
 use crate::state::Server;
 use weft_os::atomic::Ordering;
 
-use super::sections::{MemoryFigures, allocator_figures, format_bytes, ratio};
+use super::sections::{MemoryFigures, format_bytes, ratio};
 
 /// The subcommands.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -113,11 +113,10 @@ fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn reply_statistics(server: &Server, tables: &[(DbIndex, u64)], reply: &mut Reply<'_>) {
-    let allocator = allocator_figures(server);
     let connections = server.clients.connections.load(Ordering::Relaxed) as u64;
     let client_bytes = connections * std::mem::size_of::<crate::net::connection::Connection>() as u64;
-    let figures = MemoryFigures::from_server(server, allocator, client_bytes);
-    write_statistics(reply, &figures, client_bytes, tables);
+    let figures = MemoryFigures::from_server(server).with_clients(client_bytes);
+    write_statistics(reply, &figures, tables);
 }
 
 /// A number of MEMORY STATS.
@@ -127,7 +126,7 @@ enum MemoryStatValue {
     Share(f64),
 }
 
-fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes: u64, tables: &[(DbIndex, u64)]) {
+fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, tables: &[(DbIndex, u64)]) {
     use MemoryStatValue::{Count, Difference, Share};
     let allocator = figures.allocator;
     let resident = figures.resident_bytes;
@@ -139,7 +138,7 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
         ("replication.backlog", Count(figures.backlog_bytes)),
         ("replicas.repl.buffer", Count(figures.loading_stream_bytes)),
         ("clients.slaves", Count(figures.excess_backlog_bytes)),
-        ("clients.normal", Count(client_bytes)),
+        ("clients.normal", Count(figures.client_bytes)),
         ("cluster.links", Count(figures.link_bytes)),
         ("cluster.slot_import", Count(figures.slot_import_bytes)),
         ("cluster.slot_export", Count(figures.slot_export_bytes)),
@@ -153,11 +152,11 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
             Count(tables.iter().map(|(_, bytes)| bytes).sum()),
         ),
         ("overhead.db.hashtable.rehashing", Count(0)),
-        ("overhead.total", Count(figures.overhead_bytes)),
+        ("overhead.total", Count(figures.overhead_bytes())),
         ("db.dict.rehashing.count", Count(0)),
         ("keys.count", Count(figures.keys)),
         ("keys.bytes-per-key", Count(bytes_per_key(figures))),
-        ("dataset.bytes", Count(figures.dataset_bytes)),
+        ("dataset.bytes", Count(figures.dataset_bytes())),
         ("dataset.percentage", Share(figures.dataset_percentage())),
         ("peak.percentage", Share(figures.peak_percentage())),
         ("allocator.allocated", Count(allocator.allocated)),
@@ -219,11 +218,7 @@ fn bytes_per_key(figures: &MemoryFigures) -> u64 {
 const MIN_BYTES_FOR_DIAGNOSIS: u64 = 5 << 20;
 
 fn doctor(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let text = memory_report(&MemoryFigures::from_server(
-        ctx.server,
-        allocator_figures(ctx.server),
-        0,
-    ));
+    let text = memory_report(&MemoryFigures::from_server(ctx.server));
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }

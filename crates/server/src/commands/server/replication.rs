@@ -128,12 +128,14 @@ fn start_sync(ctx: &mut Context<'_, '_>, resume: Option<ResumePosition>, is_psyn
             return Ok(());
         }
     }
+    let command = ctx.command.id as usize;
     let request = SyncRequest {
         resume,
         is_psync,
+        command,
         disconnection_count: repl.replicas.disconnection_count(),
     };
-    let check = with_sync_check(ctx.permission_check(), ctx.command.id as usize);
+    let check = with_sync_check(ctx.permission_check(), command);
     ctx.next_step = NextStep::Sync(Box::new((request, check)));
     Ok(())
 }

@@ -28,6 +28,8 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 const DEFAULT_HOT_KEYS: u64 = 16;
 /// The highest number of keys of WEFT HOTKEYS GET.
 const MAX_HOT_KEYS: u64 = SKETCH_KEYS as u64;
+/// The option with which a client names what it starts, so that it can stop that and nothing else.
+const ID_OPTION: NumberOption = ("ID", 0, 1, i64::MAX as u64);
 /// The longest time for which keys are sampled, in seconds: 100 years.
 const MAX_DURATION_S: u64 = 100 * 365 * 86_400;
 
@@ -84,10 +86,11 @@ fn hot_keys(ctx: &mut Context<'_, '_>) -> CommandResult {
             ),
             // Without the option, until it is stopped.
             ("DURATION", u64::MAX, 1, MAX_DURATION_S),
+            ID_OPTION,
         ];
-        let [ratio, duration_s] = parse_options(ctx, options)?;
+        let [ratio, duration_s, id] = parse_options(ctx, options)?;
         let until_ms = now_ms.saturating_add(duration_s.saturating_mul(1000));
-        if !server.stats.hot_keys.start(ratio as u32, now_ms, until_ms) {
+        if !server.stats.hot_keys.start(ratio as u32, now_ms, until_ms, id) {
             return Err(CommandError::constant("ERR Keys are being sampled already"));
         }
     } else if is_operation(ctx, "get") {
@@ -99,6 +102,11 @@ fn hot_keys(ctx: &mut Context<'_, '_>) -> CommandResult {
         });
     } else if is_operation(ctx, "stop") && ctx.argc() == 3 {
         server.stats.hot_keys.stop(now_ms);
+    } else if is_operation(ctx, "stop") && ctx.argc() == 5 {
+        let [id] = parse_options(ctx, [ID_OPTION])?;
+        if !server.stats.hot_keys.stop_own(id, now_ms) {
+            return Err(CommandError::constant("ERR No keys are being sampled under this id"));
+        }
     } else if is_operation(ctx, "reset") && ctx.argc() == 3 {
         server.stats.hot_keys.reset(now_ms);
     } else {
@@ -115,9 +123,10 @@ fn write_hot_keys(reply: &mut Reply<'_>, report: &HotKeyReport) {
         started_ms,
         duration_ms,
         samples,
+        id,
         keys,
     } = report;
-    reply.map(6);
+    reply.map(7);
     reply.bulk(b"state");
     let state = if *is_active { "on" } else { "off" };
     reply.bulk(state.as_bytes());
@@ -126,6 +135,7 @@ fn write_hot_keys(reply: &mut Reply<'_>, report: &HotKeyReport) {
         ("started-ms", *started_ms),
         ("duration-ms", *duration_ms),
         ("samples", *samples),
+        ("id", *id),
     ] {
         write_number(reply, name, number);
     }
@@ -164,9 +174,10 @@ fn big_keys(ctx: &mut Context<'_, '_>) -> CommandResult {
         let options = [
             ("COUNT", DEFAULT_COUNT as u64, 1, MAX_COUNT as u64),
             ("EFFORT", u64::from(DEFAULT_EFFORT), 1, u64::from(MAX_EFFORT)),
+            ID_OPTION,
         ];
-        let [count, effort] = parse_options(ctx, options)?;
-        if !server.stats.big_keys.start(count as usize, effort as u32, now_ms) {
+        let [count, effort, id] = parse_options(ctx, options)?;
+        if !server.stats.big_keys.start(count as usize, effort as u32, now_ms, id) {
             return Err(CommandError::constant("ERR A scan for big keys is in progress already"));
         }
     } else if is_operation(ctx, "get") && ctx.argc() == 3 {
@@ -175,6 +186,11 @@ fn big_keys(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     } else if is_operation(ctx, "stop") && ctx.argc() == 3 {
         server.stats.big_keys.stop(now_ms);
+    } else if is_operation(ctx, "stop") && ctx.argc() == 5 {
+        let [id] = parse_options(ctx, [ID_OPTION])?;
+        if !server.stats.big_keys.stop_own(id, now_ms) {
+            return Err(CommandError::constant("ERR No scan is in progress under this id"));
+        }
     } else if is_operation(ctx, "reset") && ctx.argc() == 3 {
         server.stats.big_keys.reset();
     } else {
@@ -191,10 +207,11 @@ fn write_big_keys(reply: &mut Reply<'_>, report: &BigKeyReport) {
         duration_ms,
         completed_scans,
         skipped_slots,
+        id,
         types,
     } = report;
     let sum = |figure: fn(&TypeFigures) -> u64| -> u64 { types.iter().map(figure).sum() };
-    reply.map(8);
+    reply.map(9);
     reply.bulk(b"state");
     reply.bulk(phase.name().as_bytes());
     for (name, number) in [
@@ -204,6 +221,7 @@ fn write_big_keys(reply: &mut Reply<'_>, report: &BigKeyReport) {
         ("skipped-slots", *skipped_slots),
         ("keys", sum(|figures| figures.keys)),
         ("bytes", sum(|figures| figures.bytes)),
+        ("id", *id),
     ] {
         write_number(reply, name, number);
     }
@@ -235,26 +253,33 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
         "WEFT",
         &[
             (
-                "HOTKEYS START [SAMPLE <ratio>] [DURATION <seconds>]",
-                "Sample one of <ratio> uses of keys (default: 64), and drop earlier samples.",
+                "HOTKEYS START [SAMPLE <ratio>] [DURATION <seconds>] [ID <id>]",
+                "Sample one of <ratio> uses of keys (default: 64), and drop earlier samples. <id> is a number\n\
+                 for STOP.",
             ),
             (
                 "HOTKEYS GET [COUNT <count>]",
                 "Show the most used keys (default: 16): database, name, uses and by how much they may be\n\
                  overestimated, and shares of all uses, of writes, and of the time of commands with keys.",
             ),
-            ("HOTKEYS STOP", "Stop sampling. The samples remain."),
+            (
+                "HOTKEYS STOP [ID <id>]",
+                "Stop sampling, if it was started with <id>. The samples remain.",
+            ),
             ("HOTKEYS RESET", "Drop the samples."),
             (
-                "BIGKEYS START [COUNT <count>] [EFFORT <percent>]",
+                "BIGKEYS START [COUNT <count>] [EFFORT <percent>] [ID <id>]",
                 "Visit all keys in the background, with <percent> of a thread's time (default: 5), and\n\
-                 keep the <count> biggest of each type (default: 10).",
+                 keep the <count> biggest of each type (default: 10). <id> is a number for STOP.",
             ),
             (
                 "BIGKEYS GET",
                 "Show the state of the scan, and the biggest keys so far with bytes and elements.",
             ),
-            ("BIGKEYS STOP", "Stop the scan. What it has found remains."),
+            (
+                "BIGKEYS STOP [ID <id>]",
+                "Stop the scan, if it was started with <id>. What it has found remains.",
+            ),
             ("BIGKEYS RESET", "Stop the scan and drop what it has found."),
         ],
     )

@@ -14,7 +14,7 @@ fn keys_of_slots_that_are_being_imported_are_not_sampled() {
     const RANGES: [ArgRange; 2] = [ArgRange { start: 0, len: 3 }, ArgRange { start: 3, len: 3 }];
     let server = create_idle_server(Config::defaults());
     let now_ms = unix_ms();
-    assert!(server.stats.hot_keys.start(1, now_ms, u64::MAX));
+    assert!(server.stats.hot_keys.start(1, now_ms, u64::MAX, 0));
     let mut thread = ThreadState::new(server.clone(), ThreadIndex::FIRST);
     thread.begin_batch(now_ms);
     let args = Args::new(REQUEST, &RANGES);

@@ -37,7 +37,10 @@
 //!    holder restarts: without the token it has not written, or under an undo log.
 //! 9. Only the end of the process stops a script that has written with the token. Its unit of the log is discarded, so
 //!    that the next start, and replicas, see nothing of it. Its leases and the token never end, so that no other
-//!    command sees a part of it and no such command is logged.
+//!    command sees a part of it and no such command is logged. No command uses the data in exclusive mode any more, and
+//!    nothing saves them or loads a file over them (`RunRegistry::has_unfinished_unit`). A transaction that was stopped
+//!    in exclusive mode leases all slots for good before it opens the gate. A stopped script gets no reply and holds
+//!    its client's further requests back. The connection of a stopped transaction is closed after the earlier replies.
 //! 10. A script does not start while MIGRATE sends one of its declared keys, and restarts if its first write is to such
 //!     a key. So MIGRATE ends, however many scripts change its keys. The restart waits until some MIGRATE has ended.
 //! 11. Under an undo log ([`crate::keyspace::undo`]) a script may write without the token. No other thread sees its
@@ -383,9 +386,23 @@ fn abandon_script(thread: &mut ThreadState, held: ScriptAccess<'_, '_>) -> Outco
     Outcome::Contended
 }
 
+/// Ends a transaction that was stopped by the end of the process (rule 9). Its reply, which begins at `before`, is
+/// discarded. The connection is closed after the earlier replies: the client would take the reply to a later request
+/// for that of EXEC.
+#[cold]
+pub(super) fn abandon_transaction(thread: &mut ThreadState, connection: &mut Connection, before: OutputMark) {
+    abandon_unit(thread);
+    connection.output.truncate(before);
+    // Nobody reads the replies of replaying clients.
+    if !connection.client.flags.intersects(REPLAYING_CLIENTS) {
+        connection.client.flags.insert(ClientFlags::CLOSE_AFTER_REPLY);
+    }
+}
+
 /// Discards what an unfinished unit would have propagated and made ready (rule 9).
 #[cold]
-pub(super) fn abandon_unit(thread: &mut ThreadState) {
+fn abandon_unit(thread: &mut ThreadState) {
+    thread.server.scripting.running.note_unfinished_unit();
     thread.effects.log_writer.clear();
     thread.effects.ready.clear();
     free_removed_values(&mut thread.effects, &thread.server);

@@ -44,7 +44,7 @@ fn set_of(members: usize) -> NewValue<'static, Value> {
 /// Runs steps without a budget until the scan is complete. Returns their number and the report.
 fn scan(seat: &mut Seat, keyspace: &Keyspace) -> (usize, BigKeyReport) {
     let big_keys = BigKeys::default();
-    assert!(big_keys.start(2, 5, NOW_MS));
+    assert!(big_keys.start(2, 5, NOW_MS, 0));
     let mut steps = 0;
     while big_keys.take_step_turn() {
         let mut step = big_keys.begin_step(Duration::ZERO).expect("it runs");

@@ -31,7 +31,7 @@ metrics! {
     UNFINISHED_JOBS = Metric::gauge("weft_unfinished_jobs", "Jobs that wait for or run on background and script threads.");
     STALLS = Metric::counter("weft_stalls_total", "Turns of workers, leases of other threads, uses of exclusive mode and unread messages that have lasted for stall-report-threshold.")
         .labelled(&["kind"]);
-    STALLED = Metric::gauge("weft_present_stalls", "Those of them that have not ended.").labelled(&["kind"]);
+    STALLED = Metric::gauge("weft_current_stalls", "Those of them that have not ended.").labelled(&["kind"]);
     APPLY_THREADS = Metric::counter("weft_apply_thread_commands_total", "Commands of a primary's stream that ran on helping threads.");
 }
 
@@ -69,7 +69,7 @@ pub(super) fn write(out: &mut Exposition, server: &Server) {
     let stalls = &server.stats.stalls;
     let families: [(&Metric, &dyn Fn(StallKind) -> u64); 2] = [
         (&STALLS, &|kind| stalls.begun(kind)),
-        (&STALLED, &|kind| stalls.present(kind)),
+        (&STALLED, &|kind| stalls.current(kind)),
     ];
     for (metric, count) in families {
         let mut family = out.family(metric);

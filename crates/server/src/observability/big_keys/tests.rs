@@ -21,8 +21,8 @@ fn names(report: &BigKeyReport, kind: usize) -> Vec<(u64, String)> {
 fn the_biggest_keys_of_each_type_are_kept_over_all_steps() {
     let big_keys = BigKeys::default();
     assert!(!big_keys.take_step_turn(), "no scan is in progress");
-    assert!(big_keys.start(3, 5, NOW_MS));
-    assert!(!big_keys.start(3, 5, NOW_MS), "one is in progress");
+    assert!(big_keys.start(3, 5, NOW_MS, 0));
+    assert!(!big_keys.start(3, 5, NOW_MS, 0), "one is in progress");
     for number in 0..10_u64 {
         assert!(big_keys.take_step_turn());
         assert!(!big_keys.take_step_turn(), "one step at a time");
@@ -58,7 +58,7 @@ fn a_step_of_a_scan_that_was_stopped_changes_nothing() {
     let big_keys = BigKeys::default();
     let stops: [fn(&BigKeys); 2] = [|big_keys| assert!(big_keys.stop(NOW_MS)), BigKeys::reset];
     for stop in stops {
-        assert!(big_keys.start(5, 50, NOW_MS));
+        assert!(big_keys.start(5, 50, NOW_MS, 0));
         assert!(big_keys.take_step_turn());
         let mut step = big_keys.begin_step(ROUND).expect("it runs");
         stop(&big_keys);
@@ -66,7 +66,7 @@ fn a_step_of_a_scan_that_was_stopped_changes_nothing() {
         add(&mut step, 2, "key", 100);
         step.is_complete = true;
         // The next scan has begun before the step ends.
-        assert!(big_keys.start(5, 50, NOW_MS + 1));
+        assert!(big_keys.start(5, 50, NOW_MS + 1, 0));
         assert!(!big_keys.take_step_turn(), "the thread is busy with the old step");
         big_keys.end_step(step, NOW_MS + 2);
         let report = big_keys.report(NOW_MS + 3);
@@ -86,9 +86,21 @@ fn a_step_of_a_scan_that_was_stopped_changes_nothing() {
 }
 
 #[test]
+fn a_client_stops_only_the_scan_that_it_has_started() {
+    let big_keys = BigKeys::default();
+    assert!(big_keys.start(5, 50, NOW_MS, 7));
+    assert!(!big_keys.stop_own(8, NOW_MS));
+    assert!(big_keys.stop_own(7, NOW_MS) && !big_keys.stop_own(7, NOW_MS));
+    assert_eq!(big_keys.report(NOW_MS).id, 7);
+    assert!(big_keys.start(5, 50, NOW_MS, 0));
+    assert!(!big_keys.stop_own(7, NOW_MS));
+    assert_eq!(big_keys.report(NOW_MS).phase, ScanPhase::Running);
+}
+
+#[test]
 fn long_names_are_cut() {
     let big_keys = BigKeys::default();
-    assert!(big_keys.start(1, 1, NOW_MS) && big_keys.take_step_turn());
+    assert!(big_keys.start(1, 1, NOW_MS, 0) && big_keys.take_step_turn());
     let mut step = big_keys.begin_step(ROUND).expect("it runs");
     add(&mut step, 0, &"x".repeat(10_000), 12_000);
     big_keys.end_step(step, NOW_MS);

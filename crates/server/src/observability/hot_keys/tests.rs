@@ -77,7 +77,7 @@ fn counts_and_errors_enclose_the_exact_numbers() {
 fn a_report_merges_the_threads_and_keeps_the_bounds() {
     const THREADS: usize = 4;
     let hot_keys = HotKeys::new(THREADS);
-    assert!(hot_keys.start(1, NOW_MS, u64::MAX));
+    assert!(hot_keys.start(1, NOW_MS, u64::MAX, 0));
     let session = hot_keys.active_session(NOW_MS);
     let mut random = fastrand::Rng::with_seed(8);
     let mut exact: HashMap<Vec<u8>, u64> = HashMap::new();
@@ -109,7 +109,7 @@ fn a_report_merges_the_threads_and_keeps_the_bounds() {
 fn keys_that_are_used_evenly_have_hardly_a_certain_share() {
     const THREADS: usize = 4;
     let hot_keys = HotKeys::new(THREADS);
-    assert!(hot_keys.start(8, NOW_MS, u64::MAX));
+    assert!(hot_keys.start(8, NOW_MS, u64::MAX, 0));
     let session = hot_keys.active_session(NOW_MS);
     for round in 0..40_000 {
         let thread = ThreadIndex::new(round % THREADS);
@@ -131,7 +131,7 @@ fn keys_that_are_used_evenly_have_hardly_a_certain_share() {
 #[test]
 fn databases_writes_and_times_are_told_apart() {
     let hot_keys = HotKeys::new(2);
-    assert!(hot_keys.start(10, NOW_MS, u64::MAX));
+    assert!(hot_keys.start(10, NOW_MS, u64::MAX, 0));
     let session = hot_keys.active_session(NOW_MS);
     for round in 0..100 {
         let other = KeySample {
@@ -158,7 +158,7 @@ fn databases_writes_and_times_are_told_apart() {
 #[test]
 fn memory_is_bounded_whatever_the_names_are() {
     let hot_keys = HotKeys::new(1);
-    assert!(hot_keys.start(1, NOW_MS, u64::MAX));
+    assert!(hot_keys.start(1, NOW_MS, u64::MAX, 0));
     let session = hot_keys.active_session(NOW_MS);
     let mut name = vec![b'x'; 100_000];
     for number in 0..3 * SKETCH_KEYS as u64 {
@@ -184,8 +184,8 @@ fn a_session_ends_at_its_time_or_when_it_is_stopped_and_the_next_one_begins_with
     let hot_keys = HotKeys::new(1);
     let thread = ThreadIndex::new(0);
     assert!(!hot_keys.stop(NOW_MS) && hot_keys.active_session(NOW_MS) == 0);
-    assert!(hot_keys.start(5, NOW_MS, NOW_MS + 1000));
-    assert!(!hot_keys.start(7, NOW_MS + 999, u64::MAX), "it is on");
+    assert!(hot_keys.start(5, NOW_MS, NOW_MS + 1000, 0));
+    assert!(!hot_keys.start(7, NOW_MS + 999, u64::MAX, 0), "it is on");
     let session = hot_keys.active_session(NOW_MS + 999);
     assert_eq!(HotKeys::ratio_of(session), 5);
     hot_keys.add(thread, session, &key_use(b"a"));
@@ -193,7 +193,7 @@ fn a_session_ends_at_its_time_or_when_it_is_stopped_and_the_next_one_begins_with
     let report = hot_keys.report(10, NOW_MS + 5000);
     assert_eq!((report.is_active, report.samples, report.duration_ms), (false, 1, 1000));
 
-    assert!(hot_keys.start(7, NOW_MS + 6000, u64::MAX));
+    assert!(hot_keys.start(7, NOW_MS + 6000, u64::MAX, 0));
     hot_keys.add(thread, session, &key_use(b"late"));
     assert_eq!(
         hot_keys.report(10, NOW_MS + 6000).keys,
@@ -209,7 +209,7 @@ fn a_session_ends_at_its_time_or_when_it_is_stopped_and_the_next_one_begins_with
 
     hot_keys.reset(NOW_MS + 9000);
     assert_eq!(hot_keys.report(10, NOW_MS + 9000).samples, 0);
-    assert!(hot_keys.start(7, NOW_MS + 9000, u64::MAX));
+    assert!(hot_keys.start(7, NOW_MS + 9000, u64::MAX, 0));
     let before = hot_keys.active_session(NOW_MS + 9000);
     hot_keys.reset(NOW_MS + 9500);
     let after = hot_keys.active_session(NOW_MS + 9500);
@@ -218,6 +218,21 @@ fn a_session_ends_at_its_time_or_when_it_is_stopped_and_the_next_one_begins_with
         "it goes on, and threads notice the reset"
     );
     assert_eq!(HotKeys::ratio_of(after), 7);
+}
+
+/// The client that has started the first sampling does not know of the second one.
+#[test]
+fn a_client_stops_only_the_sampling_that_it_has_started() {
+    let hot_keys = HotKeys::new(1);
+    assert!(!hot_keys.stop_own(0, NOW_MS) && !hot_keys.stop_own(7, NOW_MS));
+    assert!(hot_keys.start(5, NOW_MS, NOW_MS + 1000, 7));
+    assert!(!hot_keys.stop_own(8, NOW_MS) && hot_keys.is_active(NOW_MS));
+    assert_eq!(hot_keys.report(1, NOW_MS).id, 7);
+    hot_keys.reset(NOW_MS);
+    assert_eq!(hot_keys.report(1, NOW_MS).id, 7, "it goes on");
+    assert!(hot_keys.stop_own(7, NOW_MS + 1) && !hot_keys.stop_own(7, NOW_MS + 2));
+    assert!(hot_keys.start(5, NOW_MS + 3, u64::MAX, 0));
+    assert!(!hot_keys.stop_own(7, NOW_MS + 4) && hot_keys.is_active(NOW_MS + 4));
 }
 
 #[test]
@@ -229,7 +244,7 @@ fn each_use_is_sampled_with_the_same_probability() {
     let mut lasting = HotKeySampler::default();
     lasting.follow(&hot_keys, NOW_MS);
     assert!(!lasting.is_on());
-    assert!(hot_keys.start(RATIO, NOW_MS, u64::MAX));
+    assert!(hot_keys.start(RATIO, NOW_MS, u64::MAX, 0));
     lasting.follow(&hot_keys, NOW_MS);
     assert!(lasting.is_on());
     let expected = USES as f64 / f64::from(RATIO);
@@ -261,7 +276,7 @@ fn each_use_is_sampled_with_the_same_probability() {
 #[test]
 fn with_a_ratio_of_one_every_use_is_sampled() {
     let hot_keys = HotKeys::new(1);
-    assert!(hot_keys.start(1, NOW_MS, u64::MAX));
+    assert!(hot_keys.start(1, NOW_MS, u64::MAX, 0));
     let mut sampler = HotKeySampler::default();
     sampler.follow(&hot_keys, NOW_MS);
     for keys in [0, 1, 3] {
@@ -274,7 +289,7 @@ fn with_a_ratio_of_one_every_use_is_sampled() {
 #[test]
 fn a_sample_is_lost_rather_than_waiting_for_a_report() {
     let hot_keys = HotKeys::new(1);
-    assert!(hot_keys.start(1, NOW_MS, u64::MAX));
+    assert!(hot_keys.start(1, NOW_MS, u64::MAX, 0));
     let session = hot_keys.active_session(NOW_MS);
     let held = hot_keys.sketches[0].lock();
     hot_keys.add(ThreadIndex::new(0), session, &key_use(b"a"));

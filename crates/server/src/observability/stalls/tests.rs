@@ -85,12 +85,12 @@ fn a_long_turn_is_reported_at_the_threshold_and_whenever_its_age_has_doubled() {
         turn(4000, StallPhase::Continues),
     ];
     assert_eq!(threads.pass_steps(28), expected);
-    assert_eq!(threads.counts.present(StallKind::Turn), 1);
+    assert_eq!(threads.counts.current(StallKind::Turn), 1);
     threads.end_turn(1);
     threads.begin_turn(1);
     assert_eq!(threads.pass_steps(3), [turn(7750, StallPhase::Ended)]);
     let counts = &threads.counts;
-    assert_eq!((counts.begun(StallKind::Turn), counts.present(StallKind::Turn)), (1, 0));
+    assert_eq!((counts.begun(StallKind::Turn), counts.current(StallKind::Turn)), (1, 0));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn time_in_which_the_process_stood_still_does_not_count() {
     assert_eq!(threads.pass_steps(3), []);
     assert_eq!(threads.pass_steps(1).len(), 2, "both go on for another threshold");
     assert_eq!(threads.pass(60_000 * MS), [], "what was reported has not ended");
-    assert_eq!(threads.counts.present(StallKind::Turn), 1);
+    assert_eq!(threads.counts.current(StallKind::Turn), 1);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn nothing_is_present_after_the_watchdog_was_switched_off() {
     threads.begin_turn(0);
     assert_eq!(threads.pass_steps(4).len(), 1);
     threads.detector.clear(&threads.counts);
-    assert_eq!(threads.counts.present(StallKind::Turn), 0);
+    assert_eq!(threads.counts.current(StallKind::Turn), 0);
     assert_eq!(threads.counts.begun(StallKind::Turn), 1);
 }
 

@@ -78,6 +78,7 @@ impl<'s> BaseFromDump<'s> {
     /// Continues the log in the next increment. Called when the data has been replaced by that of the dump.
     pub fn at_moment(&mut self, _all: &Exclusive<'_>) {
         let status = &self.server.persistence.aof;
+        let _log_start = status.log_start.lock();
         // The file may have been switched off since the increment was created, and perhaps on again.
         if is_logged_in(self.server, AofState::WritingBase)
             && !self.server.persistence.snapshot.is_cancelled()

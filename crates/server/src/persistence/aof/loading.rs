@@ -320,6 +320,9 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
     if server.is_loading() {
         return Err(ReloadError::Loading);
     }
+    if server.scripting.running.has_unfinished_unit() {
+        return Err(ReloadError::ProcessEnds);
+    }
     server.end_migrations_for_load();
     // The file has their beginning.
     server.forget_imports(&mut all, NEW_DATA);

@@ -39,6 +39,9 @@ pub use switching::{SwitchError, apply_appendonly};
 #[derive(Debug)]
 pub struct AofFailed;
 
+/// The time for which a change of the file waits for a free thread index of the keyspace.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The name of the append-only file as a consumer of the propagation log.
 const FILE_CONSUMER: &str = "file";
 

@@ -20,7 +20,10 @@ use std::sync::Arc;
 
 use weft_base::clock::unix_ms;
 
-use super::{AofFailed, AofLocation, FILE_CONSUMER, begin_logging, delete_history, start_appender, wait_until_written};
+use super::{
+    AofFailed, AofLocation, FILE_CONSUMER, JOIN_TIMEOUT, begin_logging, delete_history, start_appender,
+    wait_until_written,
+};
 use crate::keyspace::Seat;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
@@ -28,7 +31,9 @@ use crate::persistence::aof_files::manifest::Manifest;
 use crate::persistence::aof_files::{AofAppender, AofState, FsyncPolicy, open};
 use crate::persistence::rdb_file::{RdbFilePurpose, RdbFormat, rewrite_to_commands};
 use crate::persistence::save::FileConsumer;
-use crate::persistence::snapshot::{ConsumerError, SnapshotClaim, SnapshotOutcome, SnapshotRequest, SnapshotSummary};
+use crate::persistence::snapshot::{
+    ConsumerError, SnapshotClaim, SnapshotOutcome, SnapshotRequest, SnapshotStartError, SnapshotSummary,
+};
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::{BackgroundJob, Server};
 use weft_base::files::{FixedPath, error_text};
@@ -78,15 +83,6 @@ pub(super) fn check_no_overdue_script(server: &Server) -> Result<(), OverdueScri
     }
 }
 
-/// How long a rewrite waits, before its moment, for the scripts on script threads.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ScriptPatience {
-    /// Until they have ended.
-    UntilEnd,
-    /// Until one is overdue, because a client waits for the start of the rewrite.
-    UntilOverdue,
-}
-
 /// The file to which a rewrite switches at its moment.
 pub(super) enum NextIncrement {
     /// No write is logged.
@@ -130,7 +126,7 @@ fn temporary_base(place: &AofLocation) -> FixedPath {
 pub fn start_rewrite(server: &Arc<Server>) -> Result<(), RewriteError> {
     // Before anything is prepared. While the rewrite is prepared, a script may become overdue nevertheless.
     check_no_overdue_script(server).map_err(RewriteError::ScriptBusy)?;
-    start_claimed_rewrite(server, claim_rewrite(server)?, ScriptPatience::UntilOverdue)
+    start_claimed_rewrite(server, claim_rewrite(server)?)
 }
 
 /// Claims the next snapshot. A rewrite does so before it prepares anything: of two that start together only one may
@@ -139,13 +135,9 @@ fn claim_rewrite(server: &Arc<Server>) -> Result<SnapshotClaim<'_>, RewriteError
     SnapshotClaim::new(server, SnapshotPurpose::AofBase).map_err(RewriteError::Busy)
 }
 
-fn start_claimed_rewrite(
-    server: &Arc<Server>,
-    claim: SnapshotClaim<'_>,
-    patience: ScriptPatience,
-) -> Result<(), RewriteError> {
+fn start_claimed_rewrite(server: &Arc<Server>, claim: SnapshotClaim<'_>) -> Result<(), RewriteError> {
     let place = AofLocation::from_config(&server.config);
-    let begun = prepare_increment(server, &place).and_then(|next| start(server, claim, next, place, patience));
+    let begun = prepare_increment(server, &place).and_then(|next| start(server, claim, next, place));
     if matches!(begun, Err(RewriteError::Failed)) {
         server
             .persistence
@@ -231,7 +223,6 @@ fn start(
     mut claim: SnapshotClaim<'_>,
     next: NextIncrement,
     place: AofLocation,
-    patience: ScriptPatience,
 ) -> Result<(), RewriteError> {
     let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
     let incremental = server.config.boolean(id::AOF_REWRITE_INCREMENTAL_FSYNC);
@@ -257,11 +248,13 @@ fn start(
         at_moment: Box::new(move |moment| {
             moment.server.persistence.aof.begin_base();
             // The file may have been switched off since the increment was created. Nothing may be logged then.
+            let log_start = moment.server.persistence.aof.log_start.lock();
             if is_logged_in(moment.server, phase)
                 && let Some(next) = next.lock().take()
             {
                 use_increment(moment.server, next);
             }
+            drop(log_start);
             Box::new(Vec::new)
         }),
         at_end: Box::new(move |server, summary, ending| {
@@ -273,7 +266,7 @@ fn start(
     status.rewriting_since_s.store(unix_ms() / 1000, Ordering::Relaxed);
     // Before the start: the rewrite may fail, and schedule the next one, before this thread goes on.
     let was_scheduled = status.is_rewrite_scheduled.swap(false, Ordering::Relaxed);
-    match start_snapshot(server, &mut claim, order, patience) {
+    match start_snapshot(&mut claim, order) {
         Ok(thread) => {
             status.rewrites.fetch_add(1, Ordering::Relaxed);
             log::notice!("Background append only file rewriting started by pid {thread}");
@@ -296,24 +289,13 @@ fn start(
 }
 
 /// Starts the snapshot of a rewrite. Returns the id of its thread.
-fn start_snapshot(
-    server: &Server,
-    claim: &mut SnapshotClaim<'_>,
-    order: SnapshotRequest,
-    patience: ScriptPatience,
-) -> Result<i32, RewriteError> {
-    let started = match patience {
-        ScriptPatience::UntilEnd => claim.start(order),
-        ScriptPatience::UntilOverdue => {
-            exclude_scripts(server).map_err(RewriteError::ScriptBusy)?;
-            let started = claim.start_without_scripts(order);
-            server.scripting.running.end_exclusion();
-            started
+fn start_snapshot(claim: &mut SnapshotClaim<'_>, order: SnapshotRequest) -> Result<i32, RewriteError> {
+    claim.start(order).map_err(|error| match error {
+        SnapshotStartError::ScriptBusy(run) => RewriteError::ScriptBusy(OverdueScript::of_run(&run)),
+        SnapshotStartError::System(error) => {
+            log::warning!("Can't rewrite append only file in background: {error}");
+            RewriteError::Failed
         }
-    };
-    started.map_err(|error| {
-        log::warning!("Can't rewrite append only file in background: {error}");
-        RewriteError::Failed
     })
 }
 
@@ -468,10 +450,10 @@ fn finish_rewrite(
 /// [`AofState::WritingBase`], another rewrite is scheduled.
 pub(super) fn finish_switching_on(server: &Server) -> bool {
     let status = &server.persistence.aof;
-    let mut seat = server.keyspace.slots.join();
+    let mut seat = server.keyspace.join_within(JOIN_TIMEOUT);
     server.scripting.running.exclude_runs();
     let is_complete = {
-        // Writes from before have their place in the log. Without a free thread slot there is no exclusive mode.
+        // Writes from before have their place in the log. Without a free thread index there is no exclusive mode.
         let all = seat.as_mut().map(Seat::exclusive);
         let is_complete = all.is_some() && continues_base(server);
         if is_complete {
@@ -487,7 +469,7 @@ pub(super) fn finish_switching_on(server: &Server) -> bool {
     if !is_complete {
         let reason = match seat {
             Some(_) => "it was switched off, or its data was replaced, while its base was installed",
-            None => "all thread slots of the keyspace are in use",
+            None => "the keyspace has no free thread index",
         };
         log::warning!("The append-only file is not complete: {reason}");
         return false;
@@ -628,23 +610,25 @@ fn update_sizes(server: &Server, place: &AofLocation, manifest: &Manifest, base:
 
 // ---- automatic rewrites --------------------------------------------------------------------------------------------
 /// Starts a rewrite if one is due, because it was scheduled or the files have grown. Called by the cron. A background
-/// thread performs the rewrite.
+/// thread starts it. While a script is overdue the rewrite stays due: it would keep that thread, and all other
+/// snapshots, waiting for a script that may never end.
 pub fn start_due_rewrite(server: &Arc<Server>) {
     let status = &server.persistence.aof;
     if server.persistence.snapshot.purpose().is_some()
         || status.is_rewrite_requested.load(Ordering::Relaxed)
+        || server.scripting.running.has_overdue()
         || !is_rewrite_due(server)
     {
         return;
     }
     status.is_rewrite_requested.store(true, Ordering::Relaxed);
     let job: BackgroundJob = Box::new(|server, _| {
-        // If another snapshot is running, or data is missing since the cron checked, the rewrite stays due. Failures
-        // have been logged.
+        // If another snapshot is running, data is missing or a script is overdue since the cron checked, the rewrite
+        // stays due. Failures have been logged.
         if let Ok(claim) = claim_rewrite(server)
             && !server.must_keep_data_files()
         {
-            let _ = start_claimed_rewrite(server, claim, ScriptPatience::UntilEnd);
+            let _ = start_claimed_rewrite(server, claim);
         }
         server
             .persistence

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rewriting::{OverdueScript, RewriteError, check_no_overdue_script, exclude_scripts, start_rewrite};
-use super::{FILE_CONSUMER, copy_parameters, wait_until_written};
+use super::{FILE_CONSUMER, JOIN_TIMEOUT, copy_parameters, wait_until_written};
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
 use crate::persistence::aof_files::AofState;
@@ -34,14 +34,12 @@ pub enum SwitchError {
 /// thread does the work.
 ///
 /// # Errors
-/// If the file cannot be switched on, or a script is overdue. The state of the file is as before then.
+/// If the file cannot be switched on or off, or a script is overdue. The state of the file is as before then.
 pub fn apply_appendonly(server: &Arc<Server>, can_wait: bool) -> Result<(), SwitchError> {
     let wanted = server.config.boolean(id::APPENDONLY);
     match (server.persistence.aof.state(), wanted) {
         (AofState::Off, true) => switch_on(server, can_wait),
-        (AofState::WritingBase | AofState::On, false) if can_wait => {
-            switch_off(server).map_err(SwitchError::ScriptBusy)
-        }
+        (AofState::WritingBase | AofState::On, false) if can_wait => switch_off(server),
         (AofState::WritingBase | AofState::On, false) => {
             schedule_switching_off(server);
             Ok(())
@@ -51,13 +49,13 @@ pub fn apply_appendonly(server: &Arc<Server>, can_wait: bool) -> Result<(), Swit
 }
 
 /// Lets a background thread switch the file off, unless it is switched on again meanwhile. The client has its reply
-/// already, so this is attempted until no script is overdue. Between two attempts neither other jobs nor other changes
+/// already, so this is attempted until it succeeds. Between two attempts neither other jobs nor other changes
 /// of the configuration wait for it.
 fn schedule_switching_off(server: &Server) {
     let job: BackgroundJob = Box::new(|server, _| {
         // The file is not switched on before an attempt has ended.
-        let change = server.config.begin_change();
-        if server.config.boolean(id::APPENDONLY) || switch_off(server).is_ok() {
+        let change = server.config.try_begin_change();
+        if change.is_some() && (server.config.boolean(id::APPENDONLY) || switch_off(server).is_ok()) {
             return;
         }
         drop(change);
@@ -93,7 +91,7 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), SwitchError> {
             );
             cancels_rewrite = !snapshot.is_cancelled() && snapshot.cancel(&[SnapshotPurpose::AofBase]);
             if let Err(script) = wait_for_cancelled_rewrite(server, Duration::MAX) {
-                return Err(stay_off(server, script, cancels_rewrite));
+                return stay_off(server, script, cancels_rewrite);
             }
         }
         Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas | SnapshotPurpose::SlotMigration) => {
@@ -112,10 +110,9 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), SwitchError> {
             status.is_rewrite_scheduled.store(true, Ordering::Relaxed);
             Ok(())
         }
-        Err(RewriteError::ScriptBusy(script)) => Err(stay_off(server, script, cancels_rewrite)),
+        Err(RewriteError::ScriptBusy(script)) => stay_off(server, script, cancels_rewrite),
+        Err(RewriteError::Failed) if !give_up(server) => Ok(()),
         Err(RewriteError::Failed) => {
-            status.set_state(AofState::Off);
-            server.persistence.aof_files.lock().appender = None;
             log::warning!(
                 "The server needs to enable the AOF but can't trigger a background AOF rewrite operation. Check the \
                  above logs for more info about the error."
@@ -127,11 +124,30 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), SwitchError> {
 
 /// Ends an attempt to switch the file on, because a script is overdue. A rewrite that was cancelled for it is due
 /// again: a client has been told that it was started.
-fn stay_off(server: &Server, script: OverdueScript, cancels_rewrite: bool) -> SwitchError {
+///
+/// # Errors
+/// The script, unless the file has been switched on nevertheless.
+fn stay_off(server: &Server, script: OverdueScript, cancels_rewrite: bool) -> Result<(), SwitchError> {
+    if !give_up(server) {
+        return Ok(());
+    }
+    let is_scheduled = &server.persistence.aof.is_rewrite_scheduled;
+    is_scheduled.fetch_or(cancels_rewrite, Ordering::Relaxed);
+    Err(SwitchError::ScriptBusy(script))
+}
+
+/// Switches the file off again, because it could not be switched on. Returns `false`, and leaves it on, if the log
+/// feeds it already: a scheduled rewrite, which the cron has started meanwhile, has succeeded in the state of this
+/// attempt.
+fn give_up(server: &Server) -> bool {
     let status = &server.persistence.aof;
-    status.set_state(AofState::Off);
-    status.is_rewrite_scheduled.fetch_or(cancels_rewrite, Ordering::Relaxed);
-    SwitchError::ScriptBusy(script)
+    let _log_start = status.log_start.lock();
+    let is_fed = server.keyspace.hooks.current().intersects(Hooks::LOG_FILE);
+    if !is_fed {
+        // A rewrite that was begun in the state of this attempt does not feed the file at its moment.
+        status.set_state(AofState::Off);
+    }
+    !is_fed
 }
 
 /// Waits for the end of a rewrite that was cancelled, for at most `timeout`. The rewrite may wait for a script itself.
@@ -151,9 +167,10 @@ fn wait_for_cancelled_rewrite(server: &Server, timeout: Duration) -> Result<(), 
 /// Switches the file off.
 ///
 /// # Errors
-/// A script that is overdue. The file stays on, and a rewrite that was cancelled is due again.
-fn switch_off(server: &Arc<Server>) -> Result<(), OverdueScript> {
-    check_no_overdue_script(server)?;
+/// If a script is overdue, or the keyspace has no free thread index. The file stays on, and a rewrite that was
+/// cancelled is due again.
+fn switch_off(server: &Arc<Server>) -> Result<(), SwitchError> {
+    check_no_overdue_script(server).map_err(SwitchError::ScriptBusy)?;
     let cancels_rewrite = server.persistence.snapshot.cancel(&[SnapshotPurpose::AofBase]);
     if cancels_rewrite {
         log::notice!("Killing running AOF rewrite child");
@@ -162,7 +179,9 @@ fn switch_off(server: &Arc<Server>) -> Result<(), OverdueScript> {
         true => wait_for_cancelled_rewrite(server, CANCEL_TIMEOUT),
         false => Ok(()),
     };
-    let stopped = waited.and_then(|()| stop_logging(server));
+    let stopped = waited
+        .map_err(SwitchError::ScriptBusy)
+        .and_then(|()| stop_logging(server));
     if stopped.is_err() && cancels_rewrite {
         let is_scheduled = &server.persistence.aof.is_rewrite_scheduled;
         is_scheduled.store(true, Ordering::Relaxed);
@@ -173,14 +192,14 @@ fn switch_off(server: &Arc<Server>) -> Result<(), OverdueScript> {
 /// Removes the file from the log, and ends the waits for it.
 ///
 /// # Errors
-/// A script that is overdue. Nothing has changed then.
-fn stop_logging(server: &Arc<Server>) -> Result<(), OverdueScript> {
+/// If a script is overdue, or the keyspace has no free thread index. Nothing has changed then.
+fn stop_logging(server: &Arc<Server>) -> Result<(), SwitchError> {
     let status = &server.persistence.aof;
-    let Some(mut seat) = server.keyspace.slots.join() else {
-        log::warning!("The append-only file cannot be switched off: all thread slots of the keyspace are in use");
-        return Ok(());
+    let Some(mut seat) = server.keyspace.join_within(JOIN_TIMEOUT) else {
+        log::warning!("The append-only file cannot be switched off: the keyspace has no free thread index");
+        return Err(SwitchError::Failed);
     };
-    exclude_scripts(server)?;
+    exclude_scripts(server).map_err(SwitchError::ScriptBusy)?;
     {
         let _all = seat.exclusive();
         server.keyspace.hooks.set(Hooks::LOG_FILE, false);

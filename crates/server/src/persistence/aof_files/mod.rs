@@ -110,6 +110,9 @@ pub struct AofStatus {
     new_base_generation: AtomicU64,
     /// The value of `replaced` at the moment of the current base.
     base_generation: AtomicU64,
+    /// Locked while the log begins to feed the file at the moment of a base, and while an attempt to switch the file on
+    /// ends without success: only one of both happens.
+    pub log_start: Mutex<()>,
     /// Locked while the milestone that replies to writes wait for is computed and set, so that the last result is of
     /// the latest parameters.
     pub reply_milestone_update: Mutex<()>,

@@ -11,6 +11,7 @@ use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
 
 use super::{SaveFailed, cancel_for_shutdown, save_without_scripts};
+use crate::keyspace::Seat;
 use crate::observability::log;
 use crate::persistence::aof_files::AofState;
 use crate::persistence::snapshot_state::SnapshotPurpose;
@@ -26,6 +27,8 @@ use weft_os::time::Instant;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The interval between two attempts to exclude scripts.
 const SCRIPT_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The time for which the final dump waits for a free thread index of the keyspace.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum time for the log thread to add the last writes to the replication stream.
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -140,7 +143,7 @@ fn wait_for_replicas(server: &Server, how: &ShutdownOptions) -> Result<(), Shutd
 /// Waits until the writes that were admitted before the pause have their place in the log, as long as scripts let it:
 /// their replies may still be sent, so replicas must have them.
 fn await_running_writes(server: &Server, deadline: Instant) -> Result<(), ShutdownRefusal> {
-    let Some(mut seat) = server.keyspace.slots.join() else {
+    let Some(mut seat) = join_keyspace(server, deadline)? else {
         return Ok(());
     };
     let requester = server.scripting.running.new_requester();
@@ -157,6 +160,20 @@ fn await_running_writes(server: &Server, deadline: Instant) -> Result<(), Shutdo
     drop(seat.exclusive());
     server.scripting.running.end_exclusion();
     Ok(())
+}
+
+/// Joins the keyspace. Returns `None` if no thread index is free until the deadline.
+fn join_keyspace(server: &Server, deadline: Instant) -> Result<Option<Seat>, ShutdownRefusal> {
+    loop {
+        let seat = server.keyspace.slots.join();
+        if seat.is_some() || Instant::now() >= deadline {
+            return Ok(seat);
+        }
+        if server.lifecycle.shutdown.is_aborted() {
+            return Err(ShutdownRefusal::Aborted);
+        }
+        weft_os::thread::sleep(SCRIPT_POLL_INTERVAL);
+    }
 }
 
 /// Requests the offsets of the replicas if one of them is to take over at the end of the process. The request is a part
@@ -293,7 +310,7 @@ fn write_final_rdb(server: &Server, how: &ShutdownOptions) -> Result<(), Shutdow
     }
     cancel_for_shutdown(server);
     log::notice!("Saving the final RDB snapshot before exiting.");
-    let saved = match server.keyspace.slots.join() {
+    let saved = match join_keyspace(server, Instant::now() + JOIN_TIMEOUT)? {
         Some(mut seat) => {
             if !exclude_scripts(server)? {
                 return Ok(());
@@ -306,7 +323,7 @@ fn write_final_rdb(server: &Server, how: &ShutdownOptions) -> Result<(), Shutdow
             save_without_scripts(server, &mut seat)
         }
         None => {
-            log::warning!("Cannot save: all thread slots of the keyspace are in use");
+            log::warning!("Cannot save: the keyspace has no free thread index");
             Err(SaveFailed)
         }
     };

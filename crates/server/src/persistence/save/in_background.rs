@@ -1,5 +1,6 @@
 //! Background dumps: BGSAVE, save points, and cancellation.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,9 @@ use super::rdb_path;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::rdb_file::{RdbFilePurpose, RdbFormat};
-use crate::persistence::snapshot::{SnapshotClaim, SnapshotOutcome, SnapshotRefusal, SnapshotRequest, SnapshotSummary};
+use crate::persistence::snapshot::{
+    SnapshotClaim, SnapshotOutcome, SnapshotRefusal, SnapshotRequest, SnapshotStartError, SnapshotSummary,
+};
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::backlog_writer;
 use crate::state::{BackgroundJob, Server};
@@ -71,14 +74,19 @@ fn save_request(server: &Server) -> SnapshotRequest {
             FileConsumer::create(temporary, target, RdbFilePurpose::Dump, incremental, afterwards)
         }),
         at_moment: Box::new(|moment| {
-            let dumps = &moment.server.persistence.dumps;
-            dumps.saves.fetch_add(1, Ordering::Relaxed);
-            dumps.last_try_s.store(unix_ms() / 1000, Ordering::Relaxed);
+            record_moment(moment.server);
             let place = backlog_writer::current_position(moment.server);
             Box::new(|| place.aux_fields())
         }),
         at_end: Box::new(finish_background_save),
     }
+}
+
+/// Records that a background save to the dump file has begun. Called at the moment of its snapshot.
+pub fn record_moment(server: &Server) {
+    let dumps = &server.persistence.dumps;
+    dumps.saves.fetch_add(1, Ordering::Relaxed);
+    dumps.last_try_s.store(unix_ms() / 1000, Ordering::Relaxed);
 }
 
 /// Logs and records that a background save has started, or why it has not.
@@ -90,21 +98,19 @@ fn record_start(server: &Server, started: Result<i32, SnapshotRefusal>) -> Resul
         }
         Err(SnapshotRefusal::Busy(purpose)) => Err(BackgroundSaveError::Busy(purpose)),
         Err(SnapshotRefusal::System(error)) => {
-            log::warning!("Can't save in background: {error}");
-            server
-                .persistence
-                .dumps
-                .has_last_save_failed
-                .store(true, Ordering::Relaxed);
-            server
-                .persistence
-                .dumps
-                .last_try_s
-                .store(unix_ms() / 1000, Ordering::Relaxed);
-            server.config.invalidate_caches();
+            record_failed_start(server, &error);
             Err(BackgroundSaveError::Failed)
         }
     }
+}
+
+/// Logs and records why a background save to the dump file has not started.
+pub fn record_failed_start(server: &Server, error: &io::Error) {
+    log::warning!("Can't save in background: {error}");
+    let dumps = &server.persistence.dumps;
+    dumps.has_last_save_failed.store(true, Ordering::Relaxed);
+    dumps.last_try_s.store(unix_ms() / 1000, Ordering::Relaxed);
+    server.config.invalidate_caches();
 }
 
 /// Returns `true` if a background dump is being written, for a file or for replicas.
@@ -115,16 +121,16 @@ pub fn is_background_save_running(server: &Server) -> bool {
     )
 }
 
-fn finish_background_save(server: &Arc<Server>, summary: &SnapshotSummary, ending: SnapshotOutcome) {
+/// Logs and records the end of a background save to the dump file, for a client, a save point or replicas.
+pub fn finish_background_save(server: &Arc<Server>, summary: &SnapshotSummary, outcome: SnapshotOutcome) {
     let dumps = &server.persistence.dumps;
-    let now_s = unix_ms() / 1000;
-    match ending {
+    match outcome {
         SnapshotOutcome::Done => {
             let took_s = summary.started_at.elapsed().as_secs_f64();
             let (keys, kept_bytes) = (summary.keys, summary.before_image_bytes);
             log::debug!("{keys} keys written in {took_s:.3} seconds, {kept_bytes} bytes of before-images");
             log::notice!("Background saving terminated with success");
-            dumps.record_save(now_s, summary.changes);
+            dumps.record_save(unix_ms() / 1000, summary.changes);
         }
         SnapshotOutcome::Cancelled => log::warning!("Background saving terminated by request"),
         SnapshotOutcome::Failed(error) => {
@@ -133,14 +139,18 @@ fn finish_background_save(server: &Arc<Server>, summary: &SnapshotSummary, endin
             dumps.has_last_save_failed.store(true, Ordering::Relaxed);
         }
     }
-    dumps
-        .last_duration_s
-        .store(now_s.saturating_sub(summary.started_s) as i64, Ordering::Relaxed);
-    dumps
-        .last_before_image_bytes
-        .store(summary.before_image_bytes, Ordering::Relaxed);
+    record_figures(server, summary);
     // Threads that cache if writes are refused must check again.
     server.config.invalidate_caches();
+}
+
+/// Records the figures of a dump that has ended, which INFO shows whatever the dump was made for.
+pub fn record_figures(server: &Server, summary: &SnapshotSummary) {
+    let dumps = &server.persistence.dumps;
+    let duration_s = (unix_ms() / 1000).saturating_sub(summary.started_s);
+    dumps.last_duration_s.store(duration_s as i64, Ordering::Relaxed);
+    let kept_bytes = summary.before_image_bytes;
+    dumps.last_before_image_bytes.store(kept_bytes, Ordering::Relaxed);
 }
 
 /// Performs BGSAVE CANCEL: cancels a running or a scheduled save. Returns the reply; `None` if there is neither.
@@ -193,26 +203,31 @@ pub fn cancel_for_shutdown(server: &Server) {
 }
 
 /// Starts a save if one is due, because it was scheduled or a save point is reached. Called by the cron. A background
-/// thread performs the save.
+/// thread starts it. While a script is overdue the save stays due: it would keep that thread, and all other snapshots,
+/// waiting for a script that may never end.
 pub fn start_due_save(server: &Arc<Server>) {
     let dumps = &server.persistence.dumps;
     if server.persistence.snapshot.purpose().is_some()
         || dumps.is_requested.load(Ordering::Relaxed)
+        || server.scripting.running.has_overdue()
         || !is_save_due(server)
     {
         return;
     }
     dumps.is_requested.store(true, Ordering::Relaxed);
     let job: BackgroundJob = Box::new(|server, _| {
-        // If another snapshot is running, or data is missing since the cron checked, the save stays due. Failures have
-        // been logged. A client may schedule the next save as soon as this one has started.
+        // If another snapshot is running, data is missing or a script is overdue since the cron checked, the save stays
+        // due. Failures have been logged. A client may schedule the next save as soon as this one has started.
         let is_scheduled = &server.persistence.dumps.is_scheduled;
         let was_scheduled = is_scheduled.swap(false, Ordering::Relaxed);
         let started = match SnapshotClaim::new(server, SnapshotPurpose::RdbFile) {
-            Ok(mut claim) if !server.must_keep_data_files() => {
-                let started = claim.start(save_request(server)).map_err(SnapshotRefusal::System);
-                record_start(server, started).is_ok()
-            }
+            Ok(mut claim) if !server.must_keep_data_files() => match claim.start(save_request(server)) {
+                Ok(thread) => record_start(server, Ok(thread)).is_ok(),
+                Err(SnapshotStartError::System(error)) => {
+                    record_start(server, Err(SnapshotRefusal::System(error))).is_ok()
+                }
+                Err(SnapshotStartError::ScriptBusy(_)) => false,
+            },
             Ok(_) | Err(_) => false,
         };
         if !started {

@@ -1,7 +1,8 @@
 //! RDB files of the running server: written, loaded, and written once more before the process ends.
 //!
 //! SAVE, the final save, and every load run in exclusive mode, which blocks all other threads. A background save
-//! (BGSAVE, save points) is a [`super::snapshot`] that is written to a file.
+//! (BGSAVE, save points) is a [`super::snapshot`] that is written to a file. So is a dump for replicas that goes
+//! through the dump file, which counts as a background save, as in Valkey.
 
 mod ending;
 mod in_background;
@@ -9,8 +10,9 @@ mod into_file;
 
 pub use ending::{abort_shutdown, begin_shutdown};
 pub use in_background::{
-    BackgroundSaveError, cancel_background_save, cancel_for_flush, cancel_for_shutdown, is_background_save_running,
-    start_background_save, start_due_save,
+    BackgroundSaveError, cancel_background_save, cancel_for_flush, cancel_for_shutdown, finish_background_save,
+    is_background_save_running, record_failed_start, record_figures, record_moment, start_background_save,
+    start_due_save,
 };
 pub use into_file::FileConsumer;
 
@@ -113,6 +115,10 @@ pub fn save_in_foreground(server: &Server, seat: &mut Seat) -> Result<(), Foregr
 fn write(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath, key_delay: KeyDelay) -> Result<(), SaveFailed> {
     if server.lacks_data() {
         log::warning!("The data is not saved while it is being loaded");
+        return Err(SaveFailed);
+    }
+    if server.scripting.running.has_unfinished_unit() {
+        log::warning!("The data is not saved: it has a part of a script that the end of the process has stopped");
         return Err(SaveFailed);
     }
     // Nothing changes before the position is known.
@@ -458,6 +464,9 @@ pub enum ReloadError {
     Loading,
     /// A script is overdue, and may never end.
     ScriptBusy(Arc<ScriptRun>),
+    /// The end of the process has stopped a script that has written. Its slots stay leased, and a load would wait for
+    /// them for ever. Nothing changed.
+    ProcessEnds,
     /// The file could not be written. Nothing changed.
     Save,
     /// The file could not be loaded.
@@ -481,6 +490,9 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
     let mut all = seat.exclusive();
     if server.is_loading() {
         return Err(ReloadError::Loading);
+    }
+    if server.scripting.running.has_unfinished_unit() {
+        return Err(ReloadError::ProcessEnds);
     }
     server.end_migrations_for_load();
     // A background save that ends now must not rename its file, which is older, to the one that is loaded.

@@ -58,9 +58,17 @@ use weft_os::atomic::{AtomicBool, Ordering};
 use weft_os::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use weft_os::thread::{Builder, JoinHandle};
 use weft_os::time::Instant;
+use weft_scripting::ScriptRun;
 
 /// The nice value of the threads, below the workers' priority.
 const NICE_VALUE: i32 = 10;
+/// All purposes, for a snapshot that must end whatever it is for.
+const ALL_PURPOSES: [SnapshotPurpose; 4] = [
+    SnapshotPurpose::RdbFile,
+    SnapshotPurpose::AofBase,
+    SnapshotPurpose::Replicas,
+    SnapshotPurpose::SlotMigration,
+];
 /// The number of chunks that may be ready and not yet consumed.
 const CHUNKS_AHEAD: usize = 4;
 
@@ -151,13 +159,13 @@ pub enum SnapshotRefusal {
     System(io::Error),
 }
 
-/// The owner of the exclusion of scripts at the moment of a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ScriptExclusion {
-    /// The snapshot waits for the present runs on script threads, and excludes new ones.
-    BySnapshot,
-    /// The caller of [`start_without_scripts`] has excluded them.
-    ByCaller,
+/// The reason why a claimed snapshot was not started.
+#[derive(Debug)]
+pub enum SnapshotStartError {
+    /// A script is overdue, and may never end.
+    ScriptBusy(Arc<ScriptRun>),
+    /// The operating system or the keyspace lacks a resource, such as a thread.
+    System(io::Error),
 }
 
 /// Starts a snapshot for a thread that must not wait for as long as a script chooses to run. The caller has excluded
@@ -173,12 +181,7 @@ pub fn start_without_scripts(server: &Arc<Server>, order: SnapshotRequest) -> Re
 
 /// Cancels the snapshot being written, because its data is replaced. The caller must hold exclusive mode.
 pub fn cancel_current(server: &Server) {
-    if server.persistence.snapshot.cancel(&[
-        SnapshotPurpose::RdbFile,
-        SnapshotPurpose::AofBase,
-        SnapshotPurpose::Replicas,
-        SnapshotPurpose::SlotMigration,
-    ]) {
+    if server.persistence.snapshot.cancel(&ALL_PURPOSES) {
         log::notice!("Cancelling the snapshot in progress, because its data is being replaced");
         server.keyspace.before_images.cancel();
     }
@@ -208,31 +211,36 @@ impl<'s> SnapshotClaim<'s> {
     }
 
     /// Starts the snapshot. Returns the id of its thread when the moment is over. It waits for exclusive mode and
-    /// before that for scripts on script threads, so the calling thread must not be inside the gate. If it fails, the
-    /// caller still has the claim, and can undo what it has prepared before another snapshot starts.
+    /// before that for scripts on script threads, until one is overdue: so the calling thread must not be inside the
+    /// gate. If it fails, the caller still has the claim, and can undo what it has prepared before another snapshot
+    /// starts.
     ///
     /// # Errors
-    /// If a thread or a seat cannot be obtained. No callback of the order was called then.
-    pub fn start(&mut self, order: SnapshotRequest) -> io::Result<i32> {
-        self.start_with(order, ScriptExclusion::BySnapshot)
+    /// If a script is overdue, or a thread or a thread index cannot be obtained. No callback of the order was called
+    /// then.
+    pub fn start(&mut self, order: SnapshotRequest) -> Result<i32, SnapshotStartError> {
+        let server = self.server;
+        let running = &server.scripting.running;
+        running
+            .exclude_runs_for_client()
+            .map_err(SnapshotStartError::ScriptBusy)?;
+        let started = self.start_without_scripts(order);
+        running.end_exclusion();
+        started.map_err(SnapshotStartError::System)
     }
 
     /// Does the same for a caller that has excluded runs on script threads, and ends the exclusion after this call.
     ///
     /// # Errors
-    /// If a thread or a seat cannot be obtained. No callback of the order was called then.
+    /// If a thread or a thread index cannot be obtained. No callback of the order was called then.
     pub fn start_without_scripts(&mut self, order: SnapshotRequest) -> io::Result<i32> {
-        self.start_with(order, ScriptExclusion::ByCaller)
-    }
-
-    fn start_with(&mut self, order: SnapshotRequest, exclusion: ScriptExclusion) -> io::Result<i32> {
         assert_eq!(self.purpose, order.purpose, "a claim is for one purpose");
         assert_eq!(
             self.server.persistence.snapshot.purpose(),
             Some(self.purpose),
             "the claimed snapshot is the current one"
         );
-        let thread = start_claimed(self.server, order, exclusion)?;
+        let thread = start_claimed(self.server, order)?;
         // From now on the snapshot's thread releases the claim.
         self.has_started = true;
         Ok(thread)
@@ -248,29 +256,23 @@ impl Drop for SnapshotClaim<'_> {
     }
 }
 
-fn start_claimed(server: &Arc<Server>, order: SnapshotRequest, exclusion: ScriptExclusion) -> io::Result<i32> {
+fn start_claimed(server: &Arc<Server>, order: SnapshotRequest) -> io::Result<i32> {
     if server.keyspace.counts.databases() > MAX_DATABASES {
         return Err(io::Error::other("too many databases for a snapshot"));
     }
     let seat = server.keyspace.slots.join();
-    let seat = seat.ok_or_else(|| io::Error::other("all thread slots of the keyspace are in use"))?;
+    let seat = seat.ok_or_else(|| io::Error::other("the keyspace has no free thread index"))?;
     let (sender, started) = sync_channel(1);
     let for_thread = server.clone();
     Builder::new()
         .name("weft-snapshot".into())
-        .spawn(move || run(&for_thread, seat, order, exclusion, &sender))?;
+        .spawn(move || run(&for_thread, seat, order, &sender))?;
     started
         .recv()
         .map_err(|_| io::Error::other("the snapshot thread ended unexpectedly"))
 }
 
-fn run(
-    server: &Arc<Server>,
-    mut seat: Seat,
-    order: SnapshotRequest,
-    exclusion: ScriptExclusion,
-    started: &SyncSender<i32>,
-) {
+fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &SyncSender<i32>) {
     yield_cpu_to_workers(server);
     let SnapshotRequest {
         consumer,
@@ -280,7 +282,7 @@ fn run(
         at_end,
         ..
     } = order;
-    let taken = take_moment(server, &mut seat, slots.as_deref(), exclusion, at_moment);
+    let taken = take_moment(server, &mut seat, slots.as_deref(), at_moment);
     // The caller may be gone.
     let _ = started.send(thread_id());
     let (changes, began, began_s) = (taken.changes, taken.began, taken.began_s);
@@ -323,19 +325,11 @@ struct CapturedState {
     began_s: u64,
 }
 
-fn take_moment(
-    server: &Server,
-    seat: &mut Seat,
-    slots: Option<&SlotSet>,
-    exclusion: ScriptExclusion,
-    at_moment: OnMoment,
-) -> CapturedState {
+/// Captures the state of the moment. The thread that starts the snapshot has excluded runs on script threads, because a
+/// running script could delay the closing of the gate for as long as it runs.
+fn take_moment(server: &Server, seat: &mut Seat, slots: Option<&SlotSet>, at_moment: OnMoment) -> CapturedState {
     let keyspace = &server.keyspace;
     keyspace.before_images.prepare(&keyspace.slots, slots);
-    // Scripts are excluded first, because a running script could delay the closing of the gate for as long as it runs.
-    if exclusion == ScriptExclusion::BySnapshot {
-        server.scripting.running.exclude_runs();
-    }
     let closing = Instant::now();
     let taken = {
         let alone = seat.exclusive();
@@ -360,6 +354,10 @@ fn take_moment(
             // The load has begun since this snapshot was requested.
             cancel_current(server);
         }
+        if server.scripting.running.has_unfinished_unit() {
+            // The process is about to end, and the data have a part of a script.
+            server.persistence.snapshot.cancel(&ALL_PURPOSES);
+        }
         CapturedState {
             databases,
             functions,
@@ -371,9 +369,6 @@ fn take_moment(
             began_s: unix_ms() / 1000,
         }
     };
-    if exclusion == ScriptExclusion::BySnapshot {
-        server.scripting.running.end_exclusion();
-    }
     record_pause(server, closing, &taken);
     taken
 }

@@ -13,14 +13,17 @@ use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Keyspace, publish_header};
 use crate::persistence::rdb_file::{LoadDestination, LoadThreads, RdbFormat, RdbLoader, load};
 use weft_config::Config;
-use weft_scripting::Requester;
+use weft_scripting::{Requester, RunParameters, ScriptRun};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts a snapshot.
 fn start(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, SnapshotRefusal> {
     let mut claim = SnapshotClaim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
-    claim.start(order).map_err(SnapshotRefusal::System)
+    claim.start(order).map_err(|error| match error {
+        SnapshotStartError::System(error) => SnapshotRefusal::System(error),
+        SnapshotStartError::ScriptBusy(run) => panic!("no script runs: {run:?}"),
+    })
 }
 
 fn server(keys: usize, bytes: usize) -> Arc<Server> {
@@ -419,6 +422,50 @@ fn a_snapshot_may_start_under_an_exclusion_of_scripts() {
     running.end_on_script_thread();
     collect_events(&hears);
     assert!(server.persistence.snapshot.wait_for_end(TIMEOUT));
+}
+
+/// A snapshot that has waited for exclusive mode may find a part of a transaction in the data.
+#[test]
+fn no_snapshot_is_completed_once_the_end_of_the_process_has_stopped_a_transaction() {
+    let server = server(3, 10);
+    let (order, hears, permits) = new_order(SnapshotPurpose::AofBase);
+    for _ in 0..10 {
+        permits.send(Ok(())).expect("is heard");
+    }
+    server.scripting.running.note_unfinished_unit();
+    start(&server, order).expect("starts");
+    let (events, _) = collect_events(&hears);
+    assert_eq!(events.last(), Some(&ConsumerEvent::Ended("cancelled".to_owned())));
+    assert!(server.persistence.snapshot.wait_for_end(TIMEOUT));
+}
+
+/// It may never end, and other snapshots would have to wait for it.
+#[test]
+fn a_snapshot_does_not_wait_for_a_script_that_is_overdue() {
+    let server = server(1, 10);
+    let running = &server.scripting.running;
+    assert!(running.try_begin_on_script_thread());
+    let run = Arc::new(ScriptRun::new(RunParameters {
+        overdue_after: Some(Duration::ZERO),
+        ..RunParameters::default()
+    }));
+    running.list(&run);
+    let (order, _hears, _permits) = new_order(SnapshotPurpose::AofBase);
+    let mut claim = SnapshotClaim::new(&server, SnapshotPurpose::AofBase).expect("there is no other snapshot");
+    std::thread::scope(|scope| {
+        let started = scope.spawn(|| claim.start(order));
+        // It waits, until the script is overdue.
+        while running.try_begin_on_script_thread() {
+            running.end_on_script_thread();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        running.update_run(&run, true);
+        let started = started.join().expect("it ends");
+        assert!(matches!(started, Err(SnapshotStartError::ScriptBusy(_))), "{started:?}");
+    });
+    drop(claim);
+    assert_eq!(server.persistence.snapshot.purpose(), None);
+    assert!(running.try_begin_on_script_thread(), "scripts are not excluded");
 }
 
 /// The caller undoes what it has prepared before another snapshot may start.

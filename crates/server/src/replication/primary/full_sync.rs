@@ -29,9 +29,11 @@ use weft_reactor::{Socket, thread_id};
 use crate::net::client::Client;
 use crate::observability::log;
 use crate::persistence::rdb_file::{BufferedWriter, RdbFile, RdbFilePurpose, RdbFormat, RdbHeader};
+use crate::persistence::save;
 use crate::persistence::snapshot;
 use crate::persistence::snapshot::{
-    AuxFields, ConsumerError, SnapshotConsumer, SnapshotMoment, SnapshotRefusal, SnapshotRequest,
+    AuxFields, ConsumerError, SnapshotConsumer, SnapshotMoment, SnapshotOutcome, SnapshotRefusal, SnapshotRequest,
+    SnapshotSummary,
 };
 use crate::persistence::snapshot_state::{SnapshotPurpose, SnapshotState};
 use crate::replication::backlog_writer;
@@ -322,7 +324,11 @@ impl SnapshotConsumer for FileDump {
     fn write(&mut self, bytes: &[u8], running: &SnapshotState) -> Result<(), ConsumerError> {
         if self.last_keepalive.elapsed() >= KEEPALIVE_INTERVAL {
             self.last_keepalive = Instant::now();
-            self.targets.write(b"\n", running)?;
+            if let Err(error) = self.targets.write(b"\n", running) {
+                // The file is not needed. No error has kept it from being written.
+                running.cancel(&[SnapshotPurpose::Replicas]);
+                return Err(error);
+            }
         }
         match &mut self.file {
             Some(file) => Ok(file.write(bytes)?),
@@ -496,14 +502,17 @@ pub fn begin(
         slots: None,
         format,
         consumer: Box::new(move || make_consumer(&for_consumer, targets, &place, with_mark)),
-        at_moment: Box::new(move |moment| pin_replica_offsets(moment, pinned, alone, told)),
-        at_end: Box::new(move |server, _, ending| {
-            match ending {
-                snapshot::SnapshotOutcome::Done => log::notice!("Background RDB transfer terminated with success"),
-                // All replicas that should receive it have disconnected.
-                snapshot::SnapshotOutcome::Cancelled if alone => log::warning!("Background RDB transfer error"),
-                snapshot::SnapshotOutcome::Cancelled => log::warning!("Background transfer terminated by request"),
-                snapshot::SnapshotOutcome::Failed(error) => log::warning!("Background RDB transfer error: {error}"),
+        at_moment: Box::new(move |moment| {
+            if !with_mark {
+                save::record_moment(moment.server);
+            }
+            pin_replica_offsets(moment, pinned, alone, told)
+        }),
+        at_end: Box::new(move |server, summary, outcome| {
+            let has_failed = !matches!(outcome, SnapshotOutcome::Done);
+            match with_mark {
+                true => record_end_of_transfer(server, summary, outcome, alone),
+                false => save::finish_background_save(server, summary, outcome),
             }
             if stands_still {
                 server.replication.pause_if_requested();
@@ -515,6 +524,7 @@ pub fn begin(
                 .send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
                     replicas: ids,
                     served_replicas: served,
+                    has_failed,
                     has_eof_mark: with_mark,
                 });
         }),
@@ -526,12 +536,36 @@ pub fn begin(
         }
         Err(refused) => {
             server.replication.links_sleep_until_ms.store(0, Ordering::Relaxed);
-            Err(match refused {
-                SnapshotRefusal::Busy(_) => BeginDumpError::Busy,
-                SnapshotRefusal::System(error) => BeginDumpError::Failed(error),
-            })
+            Err(record_refusal(server, refused, with_mark))
         }
     }
+}
+
+/// Returns the error of a dump that could not begin. If it was to go through the dump file, a background save has
+/// failed.
+fn record_refusal(server: &Server, refused: SnapshotRefusal, with_mark: bool) -> BeginDumpError {
+    match refused {
+        SnapshotRefusal::Busy(_) => BeginDumpError::Busy,
+        SnapshotRefusal::System(error) => {
+            if !with_mark {
+                save::record_failed_start(server, &error);
+            }
+            BeginDumpError::Failed(error)
+        }
+    }
+}
+
+/// Logs and records the end of a dump that was sent to the sockets of replicas. `alone` is `true` if it went to one
+/// replica over its own connection.
+fn record_end_of_transfer(server: &Server, summary: &SnapshotSummary, outcome: SnapshotOutcome, alone: bool) {
+    match outcome {
+        SnapshotOutcome::Done => log::notice!("Background RDB transfer terminated with success"),
+        // All replicas that should receive it have disconnected.
+        SnapshotOutcome::Cancelled if alone => log::warning!("Background RDB transfer error"),
+        SnapshotOutcome::Cancelled => log::warning!("Background transfer terminated by request"),
+        SnapshotOutcome::Failed(error) => log::warning!("Background RDB transfer error: {error}"),
+    }
+    save::record_figures(server, summary);
 }
 
 /// Logs that a dump for replicas has started. `alone` is `true` if it goes to one replica over its own connection.
@@ -610,7 +644,7 @@ fn make_consumer(
         return Ok(Box::new(SocketDump { targets, mark }));
     }
     let config = &server.config;
-    let path = crate::persistence::save::rdb_path(config);
+    let path = save::rdb_path(config);
     let temporary = path.directory().file(format!("temp-{}.rdb", thread_id()));
     let persists = !config.save_points().is_empty() || config.boolean(id::APPENDONLY);
     Ok(Box::new(FileDump {
@@ -683,6 +717,7 @@ fn send_functions(
             .send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
                 replicas,
                 served_replicas: served,
+                has_failed: false,
                 has_eof_mark: true,
             });
     };

@@ -59,6 +59,9 @@ use weft_scripting::Requester;
 const MAX_EVENTS_PER_TURN: usize = 128;
 /// The number of backlog bytes passed to a socket at a time.
 const SEND_CHUNK_BYTES: usize = 256 * 1024;
+/// The number of copies of a chunk in memory while it is encrypted: the chunk, the records of the session, and those
+/// for the socket.
+const ENCRYPTED_CHUNK_COPIES: u64 = 3;
 /// The buffer space reserved for each receive, in bytes.
 const RECEIVE_BUFFER_BYTES: usize = 16 * 1024;
 /// The interval of the time-driven work.
@@ -223,8 +226,9 @@ impl PrimaryThread {
             PrimaryThreadCommand::DumpEnded {
                 replicas,
                 served_replicas: served,
+                has_failed,
                 has_eof_mark: with_mark,
-            } => self.end_dump(&replicas, &served, with_mark),
+            } => self.end_dump(&replicas, &served, has_failed, with_mark),
             PrimaryThreadCommand::DumpFileSent(replica, is_complete) => self.end_file_transfer(replica, is_complete),
             PrimaryThreadCommand::DisconnectAll => {
                 let awaited = self.server.replication.replicas.awaited_dumps().clone();
@@ -348,6 +352,10 @@ impl PrimaryThread {
                 return;
             }
             let id = replica.id();
+            let copies = match &replica.connection.tls {
+                None => 1,
+                Some(_) => ENCRYPTED_CHUNK_COPIES,
+            };
             let mut output = Output::new();
             {
                 let mut backlog = server.replication.replicas.backlog();
@@ -365,7 +373,7 @@ impl PrimaryThread {
                     return self.close_replica(token);
                 };
                 backlog.read(place, SEND_CHUNK_BYTES, &mut output.bytes);
-                let in_flight = self.in_flight_memory() + output.bytes.capacity() as u64;
+                let in_flight = self.in_flight_memory() + copies * output.bytes.capacity() as u64;
                 server.replication.replicas.raise_in_flight_bytes(in_flight);
                 assert!(
                     !output.is_empty() || backlog.range().is_none_or(|range| range.end == place),

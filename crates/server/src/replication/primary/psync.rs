@@ -220,7 +220,12 @@ impl PrimaryThread {
             && server.persistence.snapshot.cancel(&[SnapshotPurpose::Replicas])
             && !replica.handshake.is_rdb_channel
         {
-            log::notice!("Diskless rdb transfer, last replica dropped, killing fork child.");
+            match dump.is_streamed {
+                true => log::notice!("Diskless rdb transfer, last replica dropped, killing fork child."),
+                false => {
+                    log::notice!("Background saving, persistence disabled, last replica dropped, killing fork child.")
+                }
+            }
         }
         self.server.replication.update_too_few_replicas(&self.server.config);
     }

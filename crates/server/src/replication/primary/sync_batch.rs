@@ -179,7 +179,9 @@ impl PrimaryThread {
         opened.map_err(|error| log::warning!("Replicas cannot be served: {error}"))
     }
 
-    pub(crate) fn end_dump(&mut self, replicas: &[ClientId], served: &[ClientId], with_mark: bool) {
+    /// Continues with the replicas that have received the dump that has ended, and closes the others. `has_failed` is
+    /// `true` if the dump was not completed.
+    pub(crate) fn end_dump(&mut self, replicas: &[ClientId], served: &[ClientId], has_failed: bool, with_mark: bool) {
         let ended = self.dump.take();
         assert!(
             ended.is_some_and(|dump| dump.replicas == replicas),
@@ -200,6 +202,9 @@ impl PrimaryThread {
                 continue;
             };
             if !served.contains(id) {
+                if has_failed {
+                    log::warning!("SYNC failed. BGSAVE child returned an error");
+                }
                 self.close_replica(token);
                 continue;
             }

@@ -38,6 +38,7 @@ fn request_from_start(server: &Server) -> SyncRequest {
             next_byte: ReplicationOffset::ZERO.next_byte(),
         }),
         is_psync: true,
+        command: 0,
         disconnection_count: server.replication.replicas.disconnection_count(),
     }
 }

@@ -163,7 +163,8 @@ impl PrimaryLink {
         self.wire.socket().as_raw_fd()
     }
 
-    fn is_over(&self) -> bool {
+    /// Returns `true` if the role epoch of this link is over.
+    pub fn is_over(&self) -> bool {
         self.server.replication.role_epoch() != self.role_epoch
     }
 

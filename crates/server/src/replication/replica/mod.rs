@@ -208,10 +208,9 @@ impl ReplicaThread {
         }
         let failure = self.stream(&mut link, role_epoch, begun.buffered);
         failure.log();
-        // A change of the role logs the end of the link itself, before what follows.
-        if self.server.replication.in_role_epoch(role_epoch, |_| ()).is_some() {
-            log::notice!("Connection with primary lost.");
-            log::notice!("Caching the disconnected primary state.");
+        // A change of the role logs the end of the link itself, before what follows, unless it leaves the link open.
+        if let Some(is_cached) = self.server.replication.end_established_link(role_epoch) {
+            role::log_lost_link(is_cached);
         }
         self.mark_link_down(role_epoch);
         LinkEnd::StreamBroken
@@ -519,7 +518,12 @@ impl ReplicaThread {
     /// Acknowledges the offset of the data to the primary, and the offset on disk if there is an append-only file.
     fn acknowledge(&self, link: &mut PrimaryLink, stream: &mut ReplicatedStream) -> Result<(), LinkFailure> {
         let offset = self.server.replication.offset().to_string();
-        match stream.fsynced_offset().map(|synced| synced.to_string()) {
+        let synced = stream.fsynced_offset().map(|synced| synced.to_string());
+        // Checked after the offsets were read: an offset of a later role epoch means nothing to this primary.
+        if link.is_over() {
+            return Err(LinkFailure::EpochOver);
+        }
+        match synced {
             None => link.send(&[b"REPLCONF", b"ACK", offset.as_bytes()]),
             Some(synced) => link.send(&[b"REPLCONF", b"ACK", offset.as_bytes(), b"FACK", synced.as_bytes()]),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use weft_reactor::Reactor;
 
 use super::ConfigSetError;
+use crate::keyspace::effects::Hooks;
 use crate::net::listeners::Listeners;
 use crate::observability::log::{self, Level};
 use crate::persistence::aof::OverdueScript;
@@ -113,6 +114,75 @@ fn a_rewrite_is_due_again_if_the_file_is_not_switched_on_after_all() {
         assert!(!server.config.boolean(id::APPENDONLY) && status.state() == AofState::Off);
         let is_due = status.is_rewrite_scheduled.swap(false, Ordering::Relaxed);
         assert_eq!(is_due, !was_cancelled, "only one that ends because of this");
+        server.scripting.running.end_run(&run, true);
+        server.scripting.running.end_on_script_thread();
+        snapshot.release();
+    }
+}
+
+/// OK would not be true: the file would stay on.
+#[test]
+fn the_append_only_file_is_not_switched_off_without_a_free_thread_index() {
+    let (server, _orders) = server();
+    let status = &server.persistence.aof;
+    let switched_on: &[(&[u8], &[u8])] = &[(b"appendonly", b"yes")];
+    let changed = server.config.set(switched_on, PERMISSIONS, &mut |_| Ok(()));
+    assert!(changed.is_ok());
+    status.set_state(AofState::On);
+    let seats: Vec<_> = std::iter::from_fn(|| server.keyspace.slots.join()).collect();
+    assert_eq!(
+        set(&server, &[("appendonly", "no")]),
+        Err("CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn off AOF. Check server logs."
+            .to_owned())
+    );
+    assert!(server.config.boolean(id::APPENDONLY) && status.state() == AofState::On);
+    drop(seats);
+    assert_eq!(set(&server, &[("appendonly", "no")]), Ok(()));
+    assert_eq!(status.state(), AofState::Off);
+}
+
+/// A thread that gives its index back in time is waited for.
+#[test]
+fn switching_off_waits_for_a_free_thread_index() {
+    let (server, _orders) = server();
+    let status = &server.persistence.aof;
+    let switched_on: &[(&[u8], &[u8])] = &[(b"appendonly", b"yes")];
+    assert!(server.config.set(switched_on, PERMISSIONS, &mut |_| Ok(())).is_ok());
+    status.set_state(AofState::On);
+    let mut seats: Vec<_> = std::iter::from_fn(|| server.keyspace.slots.join()).collect();
+    std::thread::scope(|scope| {
+        let switched = scope.spawn(|| set(&server, &[("appendonly", "no")]));
+        drop(seats.pop());
+        assert_eq!(switched.join().expect("it ends"), Ok(()));
+    });
+    assert_eq!(status.state(), AofState::Off);
+}
+
+/// A scheduled rewrite, which the cron starts while the file is being switched on, may reach its moment before the
+/// attempt fails. The log feeds the file then, so it is on.
+#[test]
+fn the_file_is_on_if_the_log_feeds_it_when_switching_on_would_fail() {
+    for is_fed in [false, true] {
+        let (server, _orders) = server();
+        let (snapshot, status) = (&server.persistence.snapshot, &server.persistence.aof);
+        assert_eq!(snapshot.claim(SnapshotPurpose::AofBase, 0), Ok(()));
+        let run = std::thread::scope(|scope| {
+            let switched = scope.spawn(|| super::set(&server, &[(b"appendonly", b"yes")], PERMISSIONS, true));
+            while status.state() == AofState::Off || !snapshot.is_cancelled() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The moment of the rewrite.
+            server.keyspace.hooks.set(Hooks::LOG_FILE, is_fed);
+            let run = begin_overdue_script(&server);
+            let switched = switched.join().expect("it ends");
+            assert_eq!(switched.is_ok(), is_fed, "{switched:?}");
+            run
+        });
+        assert_eq!(server.config.boolean(id::APPENDONLY), is_fed);
+        let expected = if is_fed { AofState::WritingBase } else { AofState::Off };
+        assert_eq!(status.state(), expected);
+        let is_due = status.is_rewrite_scheduled.load(Ordering::Relaxed);
+        assert_eq!(is_due, !is_fed, "the rewrite that feeds the file is not repeated");
         server.scripting.running.end_run(&run, true);
         server.scripting.running.end_on_script_thread();
         snapshot.release();

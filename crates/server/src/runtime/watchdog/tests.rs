@@ -71,7 +71,7 @@ fn leases_of_a_thread_are_reported_with_its_command_and_client_and_without_argum
     let slot = KeyHasher::slot(server.keyspace.hasher.hash(b"key"));
     let lease = pass.try_write(slot).expect("nobody else is here");
     let stalls = &server.stats.stalls;
-    look_until(&mut watchdog, &server, || stalls.present(StallKind::Lease) == 1);
+    look_until(&mut watchdog, &server, || stalls.current(StallKind::Lease) == 1);
     assert_eq!(stalls.begun(StallKind::Lease), 1);
     let report = StallReport {
         kind: StallKind::Lease,
@@ -82,10 +82,13 @@ fn leases_of_a_thread_are_reported_with_its_command_and_client_and_without_argum
     };
     let expected = "Thread weft-bg-0 may have held leases for 55 ms: it runs 'sort' of client id=17. \
                     Another thread waits for exclusive mode, and all clients with it";
-    assert_eq!(describe(&server, &report), expected);
+    assert_eq!(
+        watchdog.describe(&server, &report, &running_commands(&server)),
+        expected
+    );
     drop(lease);
     drop(pass);
-    look_until(&mut watchdog, &server, || stalls.present(StallKind::Lease) == 0);
+    look_until(&mut watchdog, &server, || stalls.current(StallKind::Lease) == 0);
     let (_, series) = server
         .stats
         .history
@@ -106,7 +109,7 @@ fn the_holder_of_exclusive_mode_is_reported_and_the_workers_that_wait_are_not() 
     }
     let mut watchdog = Watchdog::default();
     let stalls = &server.stats.stalls;
-    look_until(&mut watchdog, &server, || stalls.present(StallKind::Exclusive) == 1);
+    look_until(&mut watchdog, &server, || stalls.current(StallKind::Exclusive) == 1);
     assert_eq!(
         (stalls.begun(StallKind::Exclusive), stalls.begun(StallKind::Turn)),
         (1, 0)
@@ -115,7 +118,7 @@ fn the_holder_of_exclusive_mode_is_reported_and_the_workers_that_wait_are_not() 
     drop(all);
     // Now nothing explains why they go on.
     look_until(&mut watchdog, &server, || stalls.begun(StallKind::Turn) == 2);
-    assert_eq!(stalls.present(StallKind::Exclusive), 0);
+    assert_eq!(stalls.current(StallKind::Exclusive), 0);
 }
 
 #[test]
@@ -140,15 +143,21 @@ fn commands_of_a_stream_and_threads_without_a_name_are_described() {
         phase: StallPhase::Continues,
         keeps_closer_waiting: false,
     };
-    let description = describe(&server, &report(StallKind::Exclusive));
-    assert!(
-        description.ends_with("2000 ms, and all clients wait: it runs no command"),
-        "{description}"
-    );
+    let describe = |report: &StallReport| {
+        let commands = running_commands(&server);
+        let watchdog = Watchdog {
+            commands: commands.clone(),
+            ..Watchdog::default()
+        };
+        watchdog.describe(&server, report, &commands)
+    };
+    let expected =
+        format!("Thread {thread} has had exclusive mode for 2000 ms, and all clients wait: it runs no command");
+    assert_eq!(describe(&report(StallKind::Exclusive)), expected);
     let replaying = ClientId::new(u64::MAX);
     let activities = &server.stats.activities;
     activities.begin(ThreadIndex::new(thread), command_id("set"), replaying);
-    let description = describe(&server, &report(StallKind::Lease));
+    let description = describe(&report(StallKind::Lease));
     assert!(
         description.ends_with("it runs 'set' of a stream or a file"),
         "{description}"
@@ -158,5 +167,39 @@ fn commands_of_a_stream_and_threads_without_a_name_are_described() {
         ..report(StallKind::Message)
     };
     let expected = "Worker 1 has slept for 2000 ms with unread messages";
-    assert_eq!(describe(&server, &of_worker), expected);
+    assert_eq!(describe(&of_worker), expected);
+}
+
+/// A turn that a report is about may have ended, and a turn has many commands: the next command is not to blame.
+#[test]
+fn the_command_that_follows_a_stall_is_not_blamed_for_it() {
+    let server = server(&[("stall-report-threshold", "60000")]);
+    let activities = &server.stats.activities;
+    let worker = ThreadIndex::new(1);
+    let report = StallReport {
+        kind: StallKind::Turn,
+        thread: worker.get(),
+        age_ns: 1_000_000_000,
+        phase: StallPhase::Begun,
+        keeps_closer_waiting: false,
+    };
+    let stalled = "Worker 1 has been in one turn for 1000 ms, and its other clients wait";
+    let mut watchdog = Watchdog::default();
+    activities.begin(worker, command_id("sort"), ClientId::new(17));
+    watchdog.look(&server);
+    let describe = |watchdog: &Watchdog| watchdog.describe(&server, &report, &running_commands(&server));
+    assert_eq!(
+        describe(&watchdog),
+        format!("{stalled}: it runs 'sort' of client id=17")
+    );
+    let ended = format!("{stalled}: it ran 'sort' of client id=17 until a moment ago");
+    activities.begin(worker, command_id("get"), ClientId::new(18));
+    assert_eq!(describe(&watchdog), ended);
+    activities.end(worker);
+    assert_eq!(describe(&watchdog), ended);
+    // A thread that ran nothing, too, is not to be confused with its next command.
+    watchdog.look(&server);
+    activities.begin(worker, command_id("get"), ClientId::new(18));
+    let ended = format!("{stalled}: it ran no command until a moment ago");
+    assert_eq!(describe(&watchdog), ended);
 }

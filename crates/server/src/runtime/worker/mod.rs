@@ -204,7 +204,7 @@ impl Worker {
             .keyspace
             .slots
             .join()
-            .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
+            .ok_or_else(|| std::io::Error::other("the keyspace has no free thread index"))?;
         assert_eq!(
             seat.index(),
             id.get(),
@@ -529,9 +529,9 @@ struct DelayedAnswer {
 impl ClientVisitor for Worker {
     fn visit_clients(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
         for token in 0..self.clients.slots.len() {
-            let in_flight = self.in_flight_bytes(token);
-            if let Some(connection) = self.clients.connection(token) {
-                let buffers = connection.buffers(in_flight);
+            if let Some(buffers) = self.buffer_figures(token)
+                && let Some(connection) = self.clients.connection(token)
+            {
                 visit(&mut connection.client, buffers);
             }
         }

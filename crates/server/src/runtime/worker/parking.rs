@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Worker;
 use super::waits::{ClientWait, WithheldReply};
 use crate::commands::context::NextStep;
-use crate::commands::context::send_background_work;
+use crate::commands::context::{count_late_error, send_background_work};
 use crate::commands::scripting::preparing::send_preparation;
 use crate::dispatch::batch::BatchConnections as _;
 use crate::net::client::ClientFlags;
@@ -53,7 +53,19 @@ enum DepartureReceiver {
     Other(ConnectionReceiver),
 }
 
+/// The reply to PSYNC of a client that has not read all earlier output.
+const PENDING_OUTPUT_REPLY: &[u8] = b"-ERR SYNC and PSYNC are invalid with pending output\r\n";
+
 impl Departure {
+    /// Returns the index of the command if it is refused while output is in flight. The thread that writes a dump to
+    /// the socket of a replica has its own handle of it, and would not wait until that is sent.
+    fn command_refused_with_output(&self) -> Option<usize> {
+        match &self.receiver {
+            DepartureReceiver::Primary(request) => Some(request.command),
+            DepartureReceiver::Other(_) => None,
+        }
+    }
+
     /// Checks again if the command may run: what the client, or the server, may do can have changed while it waited.
     /// The caller is within a passage of the gate.
     fn check(&mut self, server: &Arc<Server>, thread_index: ThreadIndex) -> Result<(), PermissionLoss> {
@@ -229,7 +241,15 @@ impl Worker {
             departure.check(&server, self.thread.thread_index)
         };
         match checked {
-            Ok(()) => {}
+            Ok(()) => {
+                if let Some(command) = departure.command_refused_with_output()
+                    && self.in_flight_bytes(token) > 0
+                {
+                    count_late_error(&server, self.thread.thread_index, command, b"ERR");
+                    return self
+                        .resume_with_reply(token, |output| output.bytes.extend_from_slice(PENDING_OUTPUT_REPLY));
+                }
+            }
             Err(PermissionLoss::Denied(bytes)) => {
                 return self.resume_with_reply(token, |output| output.bytes.extend_from_slice(&bytes));
             }
@@ -349,10 +369,25 @@ impl Worker {
                 client.flags.set(ClientFlags::MULTI, false);
             }
         }
+        if result.is_abandoned {
+            self.run_next_step_without_client(result.next_step);
+            return self.close_without_reply(token);
+        }
         match result.next_step {
             NextStep::Reply => self.append_reply(token, |output| output.append(&mut result.output)),
             other => self.start_next_step(token, other),
         }
+    }
+
+    /// Closes a parked connection whose command gets no reply because the process ends, after the replies to earlier
+    /// commands. The client would take the reply to a later request for the missing one.
+    #[cold]
+    fn close_without_reply(&mut self, token: usize) {
+        if let Some(connection) = self.clients.connection(token) {
+            connection.client.flags.insert(ClientFlags::CLOSE_AFTER_REPLY);
+            connection.deferred_output.clear();
+        }
+        self.resume_with_reply(token, |_| {});
     }
 
     /// Executes the next step of a command whose client has disconnected, for its effects on other clients.

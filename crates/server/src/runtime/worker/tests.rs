@@ -1,9 +1,17 @@
 //! Tests of a worker that does not run.
 
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+
 use weft_config::{Config, SetPermissions};
+use weft_os::sync::mpsc::{Receiver, channel};
+use weft_reactor::Socket;
+use weft_resp::command::write_command;
 
 use super::*;
-use crate::start::create_idle_server;
+use crate::runtime::background::create_queue;
+use crate::start::{create_idle_server, create_idle_server_with_workers, create_server};
+use crate::state::BackgroundJob;
 
 const ALL_PERMISSIONS: SetPermissions = SetPermissions {
     may_set_protected: true,
@@ -95,4 +103,110 @@ fn a_refused_worker_retries_at_once_and_then_sleeps_with_backoff() {
     assert_eq!(sleeps_us(1), None);
     assert_eq!([2, 3, 4, 7].map(sleeps_us), [Some(10), Some(20), Some(40), Some(320)]);
     assert_eq!(sleeps_us(u32::MAX), Some(320), "and no longer, for others wait too");
+}
+
+/// A worker with one client that has sent requests.
+struct Pipeline {
+    worker: Worker,
+    token: usize,
+    /// The client's side of the connection.
+    peer: UnixStream,
+}
+
+impl Pipeline {
+    fn new(server: &Arc<Server>, requests: &[&[&str]]) -> Pipeline {
+        let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+        worker.begin_turn();
+        let (socket, peer) = UnixStream::pair().expect("a pair of sockets");
+        peer.set_nonblocking(true).expect("sets the mode");
+        let client = server.clients.next_client_id();
+        server.clients.directory.add(client, worker.id);
+        server.clients.connections.fetch_add(1, Ordering::Relaxed);
+        server.worker(worker.id).connections.fetch_add(1, Ordering::Relaxed);
+        let mut connection = Connection::new(Client::new(client, unix_ms(), worker.id));
+        connection.client.login = server.acl.new_login();
+        for request in requests {
+            write_command(request.iter().map(|word| word.as_bytes()), &mut connection.input);
+        }
+        let token = worker.clients.add(Box::new(connection));
+        worker.reactor.register(token, Socket::Unix(socket)).expect("registers");
+        Pipeline { worker, token, peer }
+    }
+
+    /// Executes the requests as far as the client does not wait.
+    fn run(&mut self) {
+        for _ in 0..2 {
+            self.worker.plan_requests(self.token);
+            self.worker.run_batch();
+        }
+    }
+
+    /// Asserts that the client has got only these replies, and that its connection is closed.
+    fn assert_closed_after(&mut self, replies: &str) {
+        let mut received = Vec::new();
+        // An open connection has no more bytes, which is an error.
+        let _ = self.peer.read_to_end(&mut received);
+        assert_eq!(String::from_utf8_lossy(&received), replies);
+        assert!(self.worker.clients.connection(self.token).is_none(), "it is closed");
+    }
+}
+
+/// A script that only the end of the process stops.
+const ENDLESS: &[&str] = &["EVAL", "redis.call('SET', KEYS[1], '1') while true do end", "1", "key"];
+
+#[test]
+fn after_an_exec_that_the_end_of_the_process_has_stopped_on_its_worker_there_is_no_reply() {
+    // Under leases, and in exclusive mode.
+    for first in [&["PING"][..], &["SWAPDB", "0", "1"]] {
+        let server = create_idle_server_with_workers(Config::defaults(), 2);
+        // CLIENT SETNAME does not leave the worker of its client.
+        let requests = [
+            &["MULTI"][..],
+            first,
+            &["CLIENT", "SETNAME", "name"],
+            ENDLESS,
+            &["EXEC"],
+            &["PING"],
+        ];
+        let mut pipeline = Pipeline::new(&server, &requests);
+        server.scripting.running.stop_all();
+        pipeline.run();
+        assert!(server.scripting.running.has_unfinished_unit());
+        pipeline.assert_closed_after("+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+    }
+}
+
+/// Creates a server with two workers, none of whose threads runs, and what script threads get.
+fn server_with_script_jobs() -> (Arc<Server>, Receiver<BackgroundJob>) {
+    crate::commands::install_registry(crate::commands::full_registry());
+    let (scripts, jobs) = create_queue();
+    let (orders, primary_thread) = (channel().0, channel().0);
+    let server = create_server(Config::defaults(), 2, create_queue().0, scripts, orders, primary_thread);
+    (server.expect("a server"), jobs)
+}
+
+#[test]
+fn after_an_exec_that_the_end_of_the_process_has_stopped_on_a_script_thread_there_is_no_reply() {
+    let (server, jobs) = server_with_script_jobs();
+    let requests = [&["MULTI"][..], ENDLESS, &["EXEC"], &["PING"]];
+    let mut pipeline = Pipeline::new(&server, &requests);
+    let mut seat = server.keyspace.slots.join().expect("a seat");
+    pipeline.run();
+    let job = jobs.try_recv().expect("EXEC has left its worker");
+    server.scripting.running.stop_all();
+    job(&server, &mut seat);
+    assert!(server.scripting.running.has_unfinished_unit());
+    pipeline.worker.read_mail();
+    pipeline.run();
+    pipeline.assert_closed_after("+OK\r\n+QUEUED\r\n");
+}
+
+#[test]
+fn a_transaction_after_a_stopped_one_runs_completely() {
+    let server = create_idle_server_with_workers(Config::defaults(), 2);
+    let requests = [&["MULTI"][..], &["PING"], &["PING"], &["EXEC"], &["QUIT"]];
+    let mut pipeline = Pipeline::new(&server, &requests);
+    pipeline.worker.thread.is_unit_unfinished = true;
+    pipeline.run();
+    pipeline.assert_closed_after("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+PONG\r\n+PONG\r\n+OK\r\n");
 }

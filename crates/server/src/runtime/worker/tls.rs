@@ -55,6 +55,17 @@ impl Worker {
         self.reactor.in_flight(token) + waiting
     }
 
+    /// Returns the buffer figures of a connection; `None` if there is none with this token.
+    pub(crate) fn buffer_figures(&mut self, token: usize) -> Option<BufferFigures> {
+        let (in_flight, copied) = (self.in_flight_bytes(token), self.reactor.in_flight_memory(token));
+        let connection = self.clients.connection(token)?;
+        let unencrypted = connection.tls.as_ref().map_or(0, TlsLayer::unencrypted_memory);
+        Some(BufferFigures {
+            allocated: connection.allocated_bytes(copied + unencrypted),
+            ..connection.buffers(in_flight)
+        })
+    }
+
     /// Handles the completion of a write: encrypts and sends more. Returns `true` if nothing is left.
     pub(crate) fn continue_encrypting(&mut self, token: usize) -> bool {
         let Some(connection) = self.clients.connection(token) else {

@@ -174,7 +174,9 @@ impl Worker {
     pub(crate) fn collect_client_snapshots(&mut self, excluded_client: ClientId) -> Vec<ClientSnapshot> {
         let mut client_snapshots = Vec::with_capacity(self.clients.len());
         for token in 0..self.clients.slots.len() {
-            let in_flight = self.in_flight_bytes(token);
+            let Some(buffers) = self.buffer_figures(token) else {
+                continue;
+            };
             let Some(connection) = self.clients.connection(token) else {
                 continue;
             };
@@ -189,7 +191,7 @@ impl Worker {
             };
             client_snapshots.push(ClientSnapshot {
                 client: client.client_snapshot(),
-                buffers: connection.buffers(in_flight),
+                buffers,
                 wait_state: waiting,
             });
         }

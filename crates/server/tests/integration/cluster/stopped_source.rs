@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use super::failover::{KEY, Node, weft_with};
 use super::migration::{job, migrate, set_debug, set_keys, wait_for_state};
 use crate::harness::client::Client;
+use crate::harness::wait_until;
 
 /// The number of clients that write during the hand-over.
 const WRITERS: usize = 8;
@@ -16,14 +17,19 @@ const WRITERS: usize = 8;
 const STOPPED: Duration = Duration::from_secs(3);
 /// The number of the type of messages that announces a new owner.
 const PONG: &str = "1";
-/// The attempts to stop the source within that time.
+/// The attempts to disturb a hand-over within that time.
 const ATTEMPTS: usize = 5;
+
+/// Returns the key that a client writes.
+fn written_key(number: usize) -> String {
+    format!("{KEY}written{number}")
+}
 
 /// Sends a write of each client. The source holds them back.
 fn start_writes(source: &Node) -> Vec<Client> {
     let write = |number: usize| {
         let mut client = Client::connect(source.port);
-        client.send(&["SET", &format!("{KEY}written{number}"), "value"]);
+        client.send(&["SET", &written_key(number), "value"]);
         client
     };
     let writers = (0..WRITERS).map(write).collect();
@@ -43,17 +49,27 @@ fn stop_in_hand_over(nodes: &mut [Node]) -> Option<Vec<Client>> {
         return Some(writers);
     }
     nodes[0].server().signal(Signal::SIGCONT);
+    end_late_migration(nodes, writers);
+    None
+}
+
+/// Returns `true` if the newest job of a node has ended.
+fn has_ended(node: &mut Node) -> bool {
+    ["failed", "success"].contains(&job(node, "state").as_str())
+}
+
+/// Waits for the end of a migration whose target is too late, and deletes what the clients have written on its source.
+fn end_late_migration(nodes: &mut [Node], writers: Vec<Client>) {
     set_debug(nodes, "PREVENT-FAILOVER", "0");
     for mut writer in writers {
         writer.answer();
     }
-    while nodes[..2]
-        .iter_mut()
-        .any(|node| !["failed", "success"].contains(&job(node, "state").as_str()))
-    {
-        thread::sleep(Duration::from_millis(20));
+    for node in &mut nodes[..2] {
+        wait_until("the migration ends", || has_ended(node));
     }
-    None
+    for number in 0..WRITERS {
+        assert_eq!(nodes[0].call(&["DEL", &written_key(number)]), "1");
+    }
 }
 
 /// The bus reads the announcement of the new owner behind much else, long after the time of the takeover is over.
@@ -81,6 +97,29 @@ fn a_source_that_was_stopped_in_the_hand_over_accepts_no_write_that_would_be_los
     assert_eq!(nodes[1].call(&["DBSIZE"]), "10");
 }
 
+/// Sets the type of the messages that a node does not read; -1 for none.
+fn set_filter(node: &mut Node, kind: &str) {
+    assert_eq!(node.call(&["DEBUG", "DROP-CLUSTER-PACKET-FILTER", kind]), "OK");
+}
+
+/// Lets the target take over, and the source miss its announcement. Returns clients whose writes are held back; `None`
+/// if the machine was so slow that the time of the target was over.
+fn miss_announcement(nodes: &mut [Node]) -> Option<Vec<Client>> {
+    set_debug(nodes, "PREVENT-FAILOVER", "1");
+    migrate(nodes, 0, 1);
+    wait_for_state(&mut nodes[0], "failover-granted");
+    let writers = start_writes(&nodes[0]);
+    set_filter(&mut nodes[0], PONG);
+    set_debug(&mut nodes[1..2], "PREVENT-FAILOVER", "0");
+    wait_until("the target takes over or is too late", || has_ended(&mut nodes[1]));
+    if job(&mut nodes[1], "state") == "success" {
+        return Some(writers);
+    }
+    set_filter(&mut nodes[0], "-1");
+    end_late_migration(nodes, writers);
+    None
+}
+
 /// Nodes that do not ping random others name their slots only when they are asked, or after half a minute.
 #[test]
 fn a_source_that_missed_the_announcement_asks_before_it_accepts_writes() {
@@ -89,15 +128,11 @@ fn a_source_that_missed_the_announcement_asks_before_it_accepts_writes() {
     for node in &mut nodes {
         assert_eq!(node.call(&["DEBUG", "DISABLE-CLUSTER-RANDOM-PING", "1"]), "OK");
     }
-    set_debug(&mut nodes, "PREVENT-FAILOVER", "1");
-    migrate(&mut nodes, 0, 1);
-    wait_for_state(&mut nodes[0], "failover-granted");
-    let mut writers = start_writes(&nodes[0]);
-    assert_eq!(nodes[0].call(&["DEBUG", "DROP-CLUSTER-PACKET-FILTER", PONG]), "OK");
-    set_debug(&mut nodes[1..2], "PREVENT-FAILOVER", "0");
-    wait_for_state(&mut nodes[1], "success");
+    let mut writers = (0..ATTEMPTS)
+        .find_map(|_| miss_announcement(&mut nodes))
+        .expect("the target takes over in time");
     thread::sleep(Duration::from_millis(300));
-    assert_eq!(nodes[0].call(&["DEBUG", "DROP-CLUSTER-PACKET-FILTER", "-1"]), "OK");
+    set_filter(&mut nodes[0], "-1");
     let answers: Vec<String> = writers.iter_mut().map(Client::answer).collect();
     assert!(answers.iter().all(|answer| answer.starts_with("MOVED ")), "{answers:?}");
     wait_for_state(&mut nodes[0], "success");

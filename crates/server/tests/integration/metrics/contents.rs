@@ -318,7 +318,7 @@ fn figures_of_hot_and_big_keys_contain_no_names() {
     assert_eq!(after.value("weft_biggest_key_elements", &[("type", "hash")]), 90.0);
     assert_eq!(after.value("weft_biggest_key_bytes", &[("type", "zset")]), 0.0);
     assert!(!request(port, "GET", "/metrics").body.contains("secret-name"));
-    assert_eq!(after.value("weft_present_stalls", &[("kind", "turn")]), 0.0);
+    assert_eq!(after.value("weft_current_stalls", &[("kind", "turn")]), 0.0);
 }
 
 /// A script that does not end holds its slots, and DEBUG SLEEP holds everything.

@@ -200,7 +200,12 @@ fn an_alarm_makes_the_threads_log_their_backtraces() {
     let place = TestDirectory::new();
     let server = place.start(&[]);
     server.signal(Signal::SIGALRM);
-    wait_until("the report", || place.read("log").contains("'weft-worker-1': "));
+    wait_until("the report", || {
+        let log = place.read("log");
+        ["'weft-worker-0': ", "'weft-worker-1': "]
+            .iter()
+            .all(|name| log.contains(name))
+    });
     assert_in_order(&place.read("log"), &["# Received SIGALRM", "# Thread "]);
     ping(&mut server.connect());
     server.stop();

@@ -1,11 +1,12 @@
 //! End-to-end tests of full synchronisations through a dump file, which each replica receives at its own pace.
 
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::serving::{AT_ONCE, Replica};
-use super::{DUMP, FIRST_ID, Primary};
+use super::{DUMP, FIRST_ID, Primary, is_closed};
 use crate::harness::client::Client;
-use crate::harness::server::Server;
+use crate::harness::server::{PATIENCE, Server};
 use crate::harness::wait_until;
 
 /// Dumps for replicas go through a file, which is removed. A replica may take as long as it likes.
@@ -81,6 +82,74 @@ fn a_replica_that_accepts_no_more_of_a_dump_file_is_disconnected_after_the_timeo
     client.wait_for_info("rdb_bgsave_in_progress", "0");
 }
 
+/// A dump for replicas that goes through the dump file is a background save, also if it fails.
+#[test]
+fn a_dump_file_for_replicas_counts_as_a_background_save() {
+    for workers in ["2", "8"] {
+        let own = ["--save", "3600 1000000", "--io-threads", workers];
+        let server = Server::start(&[&AT_ONCE[..], &THROUGH_FILE, &own].concat());
+        let mut client = Client::connect(server.port);
+        assert_eq!(client.call(&["SET", "key", "first"]), "OK");
+        let dump = server.directory.join("dump.rdb");
+        // No file can replace it.
+        std::fs::create_dir_all(dump.join("in-the-way")).expect("makes a directory");
+        let mut replicas = [request_dump(&server), request_dump(&server)];
+        for replica in &mut replicas {
+            assert!(replica.line().starts_with("+FULLRESYNC "));
+            assert!(is_closed(&mut replica.0), "there is no dump for it");
+        }
+        client.wait_for_info("rdb_bgsave_in_progress", "0");
+        assert_eq!(client.info("rdb_last_bgsave_status"), "err");
+        assert_eq!(client.info("rdb_changes_since_last_save"), "1");
+        assert_ne!(client.info("rdb_saves"), "0");
+        assert_ne!(client.info("rdb_last_bgsave_time_sec"), "-1");
+        assert_eq!(names_in(&server.directory), ["dump.rdb"], "no file is left over");
+        for words in [&["SET", "key", "second"][..], &["PING"]] {
+            assert!(client.call(words).starts_with("MISCONF "), "{words:?}");
+        }
+        std::fs::remove_dir_all(&dump).expect("removes");
+        receive_dump(&mut request_dump(&server));
+        client.wait_for_info("rdb_last_bgsave_status", "ok");
+        client.wait_for_info("rdb_bgsave_in_progress", "0");
+        assert_eq!(client.info("rdb_changes_since_last_save"), "0");
+        assert_eq!(client.call(&["SET", "key", "second"]), "OK");
+        assert_eq!(client.info("rdb_changes_since_last_save"), "1");
+        assert!(dump.exists(), "it is loaded at the next start");
+    }
+}
+
+/// A dump that is sent to sockets is no background save. A file whose replicas have gone is not needed.
+#[test]
+fn dumps_without_a_file_do_not_count_as_background_saves() {
+    for is_file in [false, true] {
+        let diskless = if is_file { "no" } else { "yes" };
+        let own = ["--repl-diskless-sync", diskless, "--logfile", "log"];
+        let server = Server::start(&[&AT_ONCE[..], &own].concat());
+        let mut client = Client::connect(server.port);
+        for key in ["a", "b", "c"] {
+            assert_eq!(client.call(&["SET", key, "value"]), "OK");
+        }
+        if is_file {
+            client.call(&["CONFIG", "SET", "rdb-key-save-delay", "10000000"]);
+            let replica = request_dump(&server);
+            client.wait_for_info("rdb_bgsave_in_progress", "1");
+            drop(replica);
+            client.wait_for_info("connected_slaves", "0");
+            client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+            wait_until("the log says why the dump ends", || {
+                let log = std::fs::read_to_string(server.directory.join("log")).expect("there is a log");
+                log.contains("Background saving, persistence disabled, last replica dropped, killing fork child.")
+            });
+        } else {
+            receive_dump(&mut request_dump(&server));
+        }
+        client.wait_for_info("rdb_bgsave_in_progress", "0");
+        assert_eq!(client.info("rdb_last_bgsave_status"), "ok", "{diskless}");
+        assert_eq!(client.info("rdb_changes_since_last_save"), "3", "{diskless}");
+        assert_eq!(names_in(&server.directory), ["log"], "{diskless}");
+    }
+}
+
 /// Returns the names in a directory, in order.
 fn names_in(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).expect("lists").flatten();
@@ -135,6 +204,46 @@ fn a_received_dump_file_stays_in_the_directory_in_which_it_began() {
     assert_eq!(names_in(&replica.directory), ["dump.rdb", "other"]);
     assert_eq!(std::fs::read(replica.directory.join("dump.rdb")).expect("reads"), DUMP);
     assert_eq!(names_in(&other), Vec::<String>::new());
+}
+
+/// The replica keeps its data and its dump file, and requests the dump again.
+#[test]
+fn a_dump_that_does_not_fit_on_the_disk_of_a_replica_is_requested_again() {
+    for workers in ["2", "8"] {
+        let primary = Primary::new();
+        let replica = Server::start(&["--repl-diskless-load", "disabled", "--io-threads", workers]);
+        let mut client = Client::connect(replica.port);
+        assert_eq!(client.call(&["SET", "old", "1"]), "OK");
+        assert_eq!(client.call(&["SAVE"]), "OK");
+        let own = std::fs::read(replica.directory.join("dump.rdb")).expect("reads");
+        // The file is named after the time. Whatever its name is, it goes to a device that is always full.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
+        let process = client.info("process_id");
+        let seconds = now..now + 2 * PATIENCE.as_secs();
+        let links: Vec<PathBuf> = seconds
+            .map(|second| replica.directory.join(format!("temp-{second}.{process}.rdb")))
+            .collect();
+        for link in &links {
+            std::os::unix::fs::symlink("/dev/full", link).expect("makes a link");
+        }
+        assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &primary.port()]), "OK");
+        let (mut link, _) = primary.accept();
+        link.send_full_sync(DUMP);
+        let (mut next, _) = primary.accept();
+        assert_eq!(client.info("master_link_status"), "down");
+        assert_eq!(client.call(&["GET", "old"]), "1");
+        let kept = std::fs::read(replica.directory.join("dump.rdb")).expect("reads");
+        assert_eq!(kept, own);
+        let left: Vec<&PathBuf> = links.iter().filter(|link| link.is_symlink()).collect();
+        assert_eq!(left.len() + 1, links.len(), "the file that was begun is removed");
+        for link in left {
+            std::fs::remove_file(link).expect("removes");
+        }
+        next.send_full_sync(DUMP);
+        next.await_acknowledged(0);
+        assert_eq!(client.call(&["EXISTS", "old"]), "0");
+        assert_eq!(names_in(&replica.directory), ["dump.rdb"]);
+    }
 }
 
 /// The file is the only copy of the replica's data if the replica ends before it has loaded another dump.

@@ -288,6 +288,52 @@ fn the_log_shows_the_end_of_a_link_before_what_follows() {
     assert_eq!(steps, expected.concat(), "{log}");
 }
 
+/// DEBUG FORCE-FREE-PRIMARY-ASYNC concerns one change of the role, and the link that is up then.
+#[test]
+fn a_link_whose_end_is_left_to_its_thread_ends_after_the_change_of_the_role() {
+    const STEPS: [&str; 4] = [
+        "Connection with primary lost.",
+        "Caching the disconnected primary state.",
+        "Connecting to PRIMARY",
+        "Discarding previously cached primary state.",
+    ];
+    let primaries = [Server::start(&AT_ONCE), Server::start(&AT_ONCE)];
+    let replica = Server::start(&["--logfile", "log", "--enable-debug-command", "yes"]);
+    let mut client = Client::connect(replica.port);
+    let read_log = || std::fs::read_to_string(replica.directory.join("log")).expect("there is a log");
+    let follow = |client: &mut Client, primary: &Server| {
+        let port = primary.port.to_string();
+        assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &port]), "OK");
+        client.wait_for_info("master_link_status", "up");
+    };
+    let leave_open = ["DEBUG", "FORCE-FREE-PRIMARY-ASYNC", "1"];
+    follow(&mut client, &primaries[0]);
+    assert_eq!(client.call(&leave_open), "OK");
+    follow(&mut client, &primaries[1]);
+    follow(&mut client, &primaries[0]);
+    assert_eq!(client.call(&leave_open), "OK");
+    assert_eq!(client.call(&leave_open), "OK");
+    assert_eq!(client.call(&["DEBUG", "FORCE-FREE-PRIMARY-ASYNC", "0"]), "OK");
+    follow(&mut client, &primaries[1]);
+    assert_eq!(client.call(&leave_open), "OK");
+    assert_eq!(client.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+    wait_until("the last link has ended", || {
+        read_log().matches("Caching the disconnected").count() == 4
+    });
+    let log = read_log();
+    let step_of = |line: &str| STEPS.into_iter().find(|step| line.contains(step));
+    let steps: Vec<&str> = log.lines().filter_map(step_of).collect();
+    let [lost, caching, connecting, _] = STEPS;
+    let expected = [
+        &[connecting][..],
+        &[connecting, lost, caching],
+        &[lost, caching, connecting],
+        &[lost, caching, connecting],
+        &[lost, caching],
+    ];
+    assert_eq!(steps, expected.concat(), "{log}");
+}
+
 /// The primary has loaded the library, so its code has no time limit here.
 #[test]
 fn the_end_of_the_process_stops_a_full_synchronisation_whose_library_never_ends() {

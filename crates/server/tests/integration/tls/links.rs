@@ -1,8 +1,10 @@
 //! Tests TLS between servers: replicas, cluster nodes, MIGRATE.
 
-use std::io::BufReader;
+use std::io::{BufRead, BufReader, Read, Write};
 
-use super::{Authority, ClientTlsOptions, Secure, dial, random_bytes, start_tls_server, wait_until};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::{Authority, ClientTlsOptions, Secure, TlsServer, dial, random_bytes, start_tls_server, wait_until};
 use crate::harness::client::Client;
 use crate::harness::port::free_port;
 use crate::harness::server::Server;
@@ -66,6 +68,92 @@ fn replicas_follow_over_tls() {
         stats.contains("sync_full:2") && stats.contains("sync_partial_ok:2"),
         "{stats}"
     );
+}
+
+/// Connects a replica that receives a dump. Its socket holds little of the stream that it does not read.
+fn connect_replica(secured: &TlsServer) -> Secure {
+    let mut replica = secured.connect();
+    setsockopt(&replica.0.get_ref().sock, sockopt::RcvBuf, &4096).expect("sets an option");
+    replica.0.get_mut().write_all(b"SYNC\r\n").expect("sends");
+    let mut line = String::new();
+    // Newlines keep the connection alive until the dump begins.
+    while line.trim_end().is_empty() {
+        line.clear();
+        replica.0.read_line(&mut line).expect("receives");
+    }
+    let length = line.trim_end().strip_prefix('$').expect("a dump");
+    let length: usize = length.parse().expect("a length");
+    replica.0.read_exact(&mut vec![0; length]).expect("receives");
+    replica
+}
+
+fn request(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len());
+    for word in words {
+        bytes += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    bytes.into_bytes()
+}
+
+/// What is on its way to replicas is kept for them, encrypted or not, and evicting keys would only add to it.
+#[test]
+fn what_replicas_have_not_read_over_tls_evicts_no_keys() {
+    const REPLICAS: u64 = 4;
+    const WRITES: usize = 160;
+    const VALUE_BYTES: usize = 100_000;
+    for workers in ["2", "8"] {
+        let own = [
+            "--io-threads",
+            workers,
+            "--repl-backlog-size",
+            "1mb",
+            "--repl-ping-replica-period",
+            "3600",
+        ];
+        let secured = start_tls_server(&[&AT_ONCE[..], &own].concat());
+        let mut plain = secured.plain();
+        let small = "v".repeat(1000);
+        for number in 0..100 {
+            assert_eq!(plain.call(&["SET", &format!("key:{number}"), &small]), "OK");
+        }
+        let mut replicas: Vec<Secure> = (0..REPLICAS).map(|_| connect_replica(&secured)).collect();
+        wait_until("the replicas get the stream", || {
+            plain.call(&["INFO", "replication"]).matches("state=online").count() == REPLICAS as usize
+        });
+        let number = |text: &str, field: &str| -> u64 {
+            let value = text
+                .lines()
+                .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+            value.expect("the field").trim().parse().expect("a number")
+        };
+        let limit = number(&plain.call(&["INFO", "memory"]), "used_memory") + (8 << 20);
+        assert_eq!(plain.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]), "OK");
+        assert_eq!(plain.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()]), "OK");
+        let large = "v".repeat(VALUE_BYTES);
+        for _ in 0..WRITES {
+            assert_eq!(plain.call(&["SET", "large", &large]), "OK");
+        }
+        assert_eq!(plain.call(&["SET", "last", "1"]), "OK");
+        // Besides the backlog, at least the end of one write is on its way to each of them.
+        wait_until("what is on its way does not count", || {
+            let info = plain.call(&["INFO", "memory"]);
+            let buffers = number(&info, "mem_total_replication_buffers");
+            let beyond_backlog = buffers - number(&info, "mem_replication_backlog");
+            let on_the_way = number(&info, "mem_not_counted_for_evict").saturating_sub(beyond_backlog);
+            beyond_backlog > 4 << 20 && on_the_way >= REPLICAS * VALUE_BYTES as u64
+        });
+        assert_eq!(plain.info("evicted_keys"), "0", "{workers} workers");
+        assert_eq!(plain.call(&["DBSIZE"]), "102");
+        // The stream is complete, and has no deletions.
+        let write = request(&["SET", "large", &large]);
+        let (first, last) = (request(&["SELECT", "0"]), request(&["SET", "last", "1"]));
+        let expected = [first, write.repeat(WRITES), last].concat();
+        let mut received = vec![0; expected.len()];
+        let replica = &mut replicas[0];
+        setsockopt(&replica.0.get_ref().sock, sockopt::RcvBuf, &(1 << 20)).expect("sets an option");
+        replica.0.read_exact(&mut received).expect("receives");
+        assert!(received == expected, "the stream has other bytes");
+    }
 }
 
 #[test]

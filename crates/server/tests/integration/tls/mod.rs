@@ -326,6 +326,36 @@ fn new_certificates_are_loaded_at_once_and_wrong_ones_are_not() {
     assert!(!info.contains("tls_ca_cert_expires_in_seconds:0"), "{info}");
 }
 
+/// A named pipe stands for a disk that does not answer: its reader waits.
+#[test]
+fn a_disk_that_does_not_answer_holds_up_changes_of_the_configuration_and_nothing_else() {
+    let secured = start_tls_server(&[]);
+    let pipe = secured.authority.file("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    let mut changing = secured.plain();
+    changing.send(&["CONFIG", "SET", "tls-cert-file", &pipe]);
+    // Waits until the server reads.
+    let disk = std::fs::OpenOptions::new().write(true).open(&pipe).expect("opens");
+    let mut waiting: Vec<Client> = (0..4).map(|_| secured.plain()).collect();
+    for client in &mut waiting {
+        client.send(&["CONFIG", "SET", "hz", "20"]);
+    }
+    let mut other = secured.plain();
+    let code = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
+    for _ in 0..10 {
+        assert_eq!(other.call(&["FUNCTION", "LOAD", "REPLACE", code]), "lib");
+    }
+    assert!(changing.is_waiting() && waiting.iter().all(Client::is_waiting));
+    std::fs::remove_file(&pipe).expect("removes");
+    drop(disk);
+    let failed = changing.answer();
+    assert!(failed.starts_with("ERR CONFIG SET failed"), "{failed}");
+    for client in &mut waiting {
+        assert_eq!(client.answer(), "OK");
+    }
+}
+
 #[test]
 fn keys_may_be_encrypted() {
     use pkcs8::{PrivateKeyInfo, pkcs5::pbes2};

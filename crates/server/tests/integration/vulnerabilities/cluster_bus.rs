@@ -143,6 +143,54 @@ fn cve_2026_21863_announced_lengths_of_the_bus_take_no_memory() {
     target.serves();
 }
 
+/// Connects to the bus, and sends these bytes in small pieces.
+fn send_in_pieces(bus: u16, bytes: &[u8], piece_bytes: usize) -> TcpStream {
+    let mut link = TcpStream::connect(("127.0.0.1", bus)).expect("connects");
+    link.set_nodelay(true).expect("sets an option");
+    link.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+    for piece in bytes.chunks(piece_bytes) {
+        link.write_all(piece).expect("sends");
+    }
+    link
+}
+
+/// A link whose message is to be too long is closed before the message comes. What is shorter takes memory as it comes.
+/// A message whose counts are wrong is skipped.
+#[test]
+fn cve_2026_21863_long_messages_in_small_pieces_take_little_memory() {
+    let bus = free_port();
+    let number = bus.to_string();
+    let mut target = Target::start(&["--cluster-enabled", "yes", "--cluster-port", &number]);
+    let other = [b'a'; 40];
+    let announcing = |length: u32| with(message(4, &other, b""), 4, &length.to_be_bytes());
+    for length in [17 << 20, 1 << 30, 1 << 31, u32::MAX] {
+        let mut link = send_in_pieces(bus, &announcing(length)[..8], 1);
+        let mut rest = Vec::new();
+        link.read_to_end(&mut rest).expect("the link is closed");
+        assert!(rest.is_empty(), "{length} bytes were announced");
+        target.serves();
+    }
+    let long = [announcing(15 << 20), vec![b'x'; 200_000]].concat();
+    let links: Vec<TcpStream> = (0..64).map(|number| send_in_pieces(bus, &long, 500 + number)).collect();
+    target.serves_within(200 << 20);
+    drop(links);
+    let ping = message(0, &other, b"");
+    for wrong in [
+        with(message(0, &other, &[0; 300]), 14, &u16::MAX.to_be_bytes()),
+        message(4, &other, &[0xff; 300]),
+        message(10, &other, &[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xfe, b'c', b'p']),
+    ] {
+        // Behind it, the node answers a PING.
+        let mut link = send_in_pieces(bus, &[wrong, ping.clone()].concat(), 7);
+        let mut pong = vec![0; HEADER];
+        link.read_exact(&mut pong).expect("receives");
+        assert!(pong.starts_with(b"RCmb") && pong[12..14] == [0, 1]);
+        target.serves();
+    }
+    assert!(target.witness.call(&["CLUSTER", "NODES"]).contains("myself,master"));
+    target.serves_within(200 << 20);
+}
+
 /// CVE-2017-15047: a cluster configuration file may hold anything. The server starts, or says what is wrong.
 #[test]
 fn cve_2017_15047_a_damaged_cluster_configuration_file_is_an_error() {

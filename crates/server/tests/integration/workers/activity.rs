@@ -96,3 +96,31 @@ fn io_threads_limits_the_active_workers_at_run_time() {
     }
     await_active(&mut clients[0], "1");
 }
+
+/// The lines are those of Valkey. More threads than at the start are never active.
+#[test]
+fn changes_of_the_number_of_io_threads_are_logged() {
+    let arguments = [
+        "--io-threads",
+        "4",
+        "--io-threads-always-active",
+        "yes",
+        "--logfile",
+        "log",
+    ];
+    let server = Server::start(&arguments);
+    let mut client = Client::connect(server.port);
+    for number in ["2", "2", "64", "4"] {
+        assert_eq!(client.call(&["CONFIG", "SET", "io-threads", number]), "OK");
+    }
+    let log = std::fs::read_to_string(server.directory.join("log")).expect("there is a log");
+    let texts = log.lines().filter_map(|line| line.split_once(" * "));
+    let changes = texts
+        .map(|(_, text)| text)
+        .filter(|text| text.contains("IO threads from"));
+    let expected = [
+        "Changing number of IO threads from 4 to 2.",
+        "Changing number of IO threads from 2 to 4.",
+    ];
+    assert_eq!(changes.collect::<Vec<&str>>(), expected);
+}

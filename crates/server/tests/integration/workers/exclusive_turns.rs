@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::moving::StopOnDrop;
-use super::{Client, Server};
+use super::{Client, PATIENCE, Server};
 
 /// The number of clients that run scripts, as many as there are script threads.
 const SCRIPT_CLIENTS: usize = 8;
@@ -18,7 +18,7 @@ const MIN_SCRIPTS: usize = 600;
 /// client has up to two more turns, and one that was late may have begun before the others noticed.
 const MAX_OVERTAKING_SCRIPTS: usize = 5 * SCRIPT_CLIENTS;
 /// The limit of each half of the test on a slow machine.
-const MAX_TIME: Duration = Duration::from_secs(60);
+const MAX_TIME: Duration = PATIENCE;
 
 const EXCLUSIVE_COMMANDS: [&[&[&str]]; 4] = [
     &[&["SWAPDB", "2", "3"]],

@@ -177,6 +177,34 @@ fn sampling_is_started_once_and_ends_when_it_is_stopped_or_its_time_is_over() {
     }
 }
 
+#[test]
+fn a_client_stops_only_what_it_has_started() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(server.port);
+    for (report, refused) in [
+        ("HOTKEYS", "ERR No keys are being sampled under this id"),
+        ("BIGKEYS", "ERR No scan is in progress under this id"),
+    ] {
+        let stop = ["WEFT", report, "STOP", "ID", "7"];
+        assert_eq!(client.call(&stop), refused);
+        assert_eq!(client.call(&["WEFT", report, "START", "ID", "7"]), "OK");
+        assert_eq!(field(&client.call(&["WEFT", report, "GET"]), "id"), "7");
+        // Another client.
+        assert_eq!(client.call(&["WEFT", report, "STOP"]), "OK");
+        assert_eq!(client.call(&["WEFT", report, "START"]), "OK");
+        assert_eq!(client.call(&stop), refused);
+        assert_eq!(field(&client.call(&["WEFT", report, "GET"]), "id"), "0");
+        for (option, error) in [
+            (["ID", "0"], "ERR value is not an integer or out of range"),
+            (["NAME", "1"], "ERR syntax error"),
+        ] {
+            let words = [&["WEFT", report, "STOP"][..], &option].concat();
+            assert_eq!(client.call(&words), error);
+        }
+    }
+    assert_eq!(field(&client.call(&["WEFT", "HOTKEYS", "GET"]), "state"), "on");
+}
+
 /// The reports show names of keys, so users need permission as for other commands of administrators.
 #[test]
 fn reports_need_the_permission_of_an_administrator() {

@@ -116,6 +116,41 @@ fn a_transaction_calls_the_functions_of_slow_libraries_that_it_loads() {
     });
 }
 
+/// Its code, run again within the transaction, would be killed soon: it would hold exclusive mode.
+#[test]
+fn a_transaction_calls_the_functions_of_slow_libraries_that_it_loads_after_a_flush() {
+    let old = "#!lua name=old\nredis.register_function('g', function() return 2 end)";
+    let replies = "(2 OK slow 1 ERR Function not found OK slow 1)";
+    let arguments = ["--busy-reply-threshold", "20", "--busy-reply-scope", "affected"];
+    with_workers(&arguments, |server| {
+        let mut client = Client::connect(server.port);
+        // On a busy machine the code may take half a second, which is too long. Then it gets shorter.
+        let mut rounds = [10_000_000, 5_000_000, 2_000_000, 1_000_000].into_iter();
+        let is_loaded = rounds.any(|rounds: u32| {
+            let register = "redis.register_function('f', function() return 1 end)";
+            let slow = format!("#!lua name=slow\nfor i = 1, {rounds} do end\n{register}");
+            let commands: [&[&str]; 8] = [
+                &["FCALL", "g", "0"],
+                &["FUNCTION", "FLUSH"],
+                &["FUNCTION", "LOAD", &slow],
+                &["FCALL", "f", "0"],
+                &["FCALL", "g", "0"],
+                &["FUNCTION", "FLUSH", "ASYNC"],
+                &["FUNCTION", "LOAD", &slow],
+                &["FCALL", "f", "0"],
+            ];
+            assert_eq!(client.call(&["FUNCTION", "LOAD", "REPLACE", old]), "old");
+            let answer = client.transact(&commands);
+            let is_too_slow = answer.contains("ERR FUNCTION LOAD timeout");
+            assert!(is_too_slow || answer == replies, "{answer}");
+            !is_too_slow
+        });
+        assert!(is_loaded, "the code always takes too long");
+        assert_eq!(client.call(&["FCALL", "f", "0"]), "1");
+        assert_eq!(client.call(&["FCALL", "g", "0"]), "ERR Function not found");
+    });
+}
+
 /// Returns the code of a library that takes a quarter of a second, half of the time that it may take.
 fn slow_code(client: &mut Client) -> String {
     let measure = "local start = os.clock() for i = 1, 1e6 do end return tostring(os.clock() - start)";

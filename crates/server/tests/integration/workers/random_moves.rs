@@ -220,6 +220,53 @@ fn transactions_unblock_and_kill_clients_that_leave_and_return() {
     });
 }
 
+/// The message that a pause has ended reaches a worker while the next one holds back its clients already.
+#[test]
+fn clients_that_are_paused_again_and_again_are_answered() {
+    with_moves(&[], |server| {
+        let mut admin = Client::connect(server.port);
+        let stop = &AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writers: Vec<_> = (0..16)
+                .map(|number| {
+                    scope.spawn(move || {
+                        let mut client = Client::connect(server.port);
+                        let key = format!("paused:{number}");
+                        let mut count = 0;
+                        while !stop.load(Ordering::Relaxed) {
+                            (0..3).for_each(|_| client.send(&["INCR", &key]));
+                            client.send(&["GET", &key]);
+                            for _ in 0..3 {
+                                count += 1;
+                                assert_eq!(client.answer(), count.to_string());
+                            }
+                            assert_eq!(client.answer(), count.to_string());
+                        }
+                    })
+                })
+                .collect();
+            let guard = StopOnDrop(stop);
+            let start = Instant::now();
+            let mut round = 0;
+            while start.elapsed() < Duration::from_millis(800) {
+                round += 1;
+                // Without UNPAUSE it would not end during the test.
+                assert_eq!(admin.call(&["CLIENT", "PAUSE", "1000000", "WRITE"]), "OK");
+                if round % 3 == 0 {
+                    thread::sleep(Duration::from_micros(200));
+                }
+                assert_eq!(admin.call(&["CLIENT", "UNPAUSE"]), "OK");
+            }
+            drop(guard);
+            // Each has its last replies.
+            writers
+                .into_iter()
+                .for_each(|writer| writer.join().expect("is answered"));
+        });
+        assert_eq!(admin.info("paused_reason"), "none");
+    });
+}
+
 #[test]
 fn a_demotion_ends_the_waits_of_connections_on_their_way() {
     with_moves(&[], |server| {

@@ -3,6 +3,7 @@
 
 use super::order::{lines_until, resp3_clients};
 use super::{Client, Server, is_waiting};
+use crate::harness::wait_until;
 
 const OLD: &str = "old value";
 /// The name of each client. It is the last line of the reply to CLIENT GETNAME, which is executed during a load, too.
@@ -175,6 +176,10 @@ fn a_change_while_a_read_waits_for_a_thread_invalidates_what_it_read() {
                 .collect();
             (0..times).for_each(|_| drop(client.call(&words)));
         };
+        let in_background = |client: &mut Client| -> usize {
+            let commands = client.info("weft_background_commands");
+            commands.parse().expect("a number")
+        };
         push(&mut admin, "sorted", 12);
         let mut informed = Client::connect(server.port);
         let id = informed.call(&["CLIENT", "ID"]);
@@ -183,14 +188,15 @@ fn a_change_while_a_read_waits_for_a_thread_invalidates_what_it_read() {
         assert_eq!(reader.call(&["CLIENT", "TRACKING", "ON", "REDIRECT", &id]), "OK");
         for _ in 0..3 {
             push(&mut admin, "list", 1);
+            let before = in_background(&mut admin);
             // They occupy the threads that run reads.
             let mut busy = [0; 4].map(|_| Client::connect(server.port));
             for client in &mut busy {
                 client.send(&["SORT", "sorted", "ALPHA", "LIMIT", "0", "1"]);
             }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            wait_until("the threads are occupied", || in_background(&mut admin) >= before + 4);
             reader.send(&["LRANGE", "list", "0", "-1"]);
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            wait_until("the read has its snapshot", || in_background(&mut admin) >= before + 5);
             assert_eq!(admin.call(&["DEL", "list"]), "1");
             assert!(reader.answer().contains("element:49999"), "{threads} workers");
             assert_eq!(

@@ -1,6 +1,6 @@
 //! Tests the end of the process while commands are under way.
 
-use std::io::BufRead as _;
+use std::io::{BufRead as _, Read as _};
 use std::thread;
 use std::time::Duration;
 
@@ -68,6 +68,57 @@ fn the_end_of_the_process_leaves_nothing_of_a_transaction_whose_script_it_stops(
             assert_eq!(restart(&mut server, &durable), "0");
         });
     }
+}
+
+/// A transaction in exclusive mode that the end of the process stops leaves its changes in memory. The commands that
+/// wait at the gate must not see them, and nothing that they would do with them may be logged.
+#[test]
+fn no_client_sees_a_part_of_a_transaction_that_the_end_of_the_process_stops() {
+    const ENDLESS: &str = "redis.call('SET', KEYS[1], 'part') redis.log(redis.LOG_WARNING, 'the script runs')
+        while true do end";
+    const REQUESTS: [&[&str]; 3] = [&["GET", "key"], &["COPY", "key", "copied"], &["EXEC"]];
+    with_workers(|arguments| {
+        let options = [
+            "--busy-reply-threshold",
+            "600000",
+            "--appendonly",
+            "yes",
+            "--logfile",
+            "log",
+        ];
+        let options = [arguments, &options].concat();
+        let mut server = Server::start(&options);
+        let mut waiting: Vec<Client> = (0..9).map(|_| Client::connect(server.port)).collect();
+        for client in waiting.iter_mut().skip(2).step_by(REQUESTS.len()) {
+            for words in [&["MULTI"][..], &["KEYS", "*"], &["GET", "key"]] {
+                client.call(words);
+            }
+        }
+        let mut runner = Client::connect(server.port);
+        for words in [&["MULTI"][..], &["FUNCTION", "FLUSH"], &["EVAL", ENDLESS, "1", "key"]] {
+            runner.call(words);
+        }
+        runner.send(&["EXEC"]);
+        let log = server.directory.join("log");
+        wait_until("the script runs", || {
+            std::fs::read_to_string(&log).is_ok_and(|text| text.contains("the script runs"))
+        });
+        for (client, words) in waiting.iter_mut().zip(REQUESTS.into_iter().cycle()) {
+            client.send(words);
+        }
+        // Their workers wait at the gate then, which nothing shows.
+        thread::sleep(Duration::from_millis(100));
+        server.signal(Signal::SIGTERM);
+        assert_eq!(server.wait_for_exit(), Some(0));
+        for client in &mut waiting {
+            let mut replies = Vec::new();
+            // A connection that is closed before its request was read is reset.
+            let _ = client.0.read_to_end(&mut replies);
+            assert_eq!(String::from_utf8_lossy(&replies), "");
+        }
+        server.start_again_with(&options);
+        assert_eq!(Client::connect(server.port).call(&["DBSIZE"]), "0");
+    });
 }
 
 /// A shutdown that waits for a replica ends the wait of its client itself.

@@ -26,19 +26,19 @@ fn sections_are_listed_once_in_a_fixed_order() {
 
 #[test]
 fn figures_of_workers_are_summed() {
-    let part = |numbers: [u64; 7]| numbers.into_iter().flat_map(u64::to_le_bytes).collect::<WorkerAnswer>();
-    let total = sum_client_figures(&[part([1, 4, 1 << 40, 9, 7, 3, 1]), part([2, 3, 5, 2, 6, 300, 2])]);
+    let part = |numbers: [u64; 8]| numbers.into_iter().flat_map(u64::to_le_bytes).collect::<WorkerAnswer>();
+    let total = sum_client_figures(&[part([1, 4, 1 << 40, 8, 9, 7, 3, 1]), part([2, 3, 5, 4, 2, 6, 300, 2])]);
     assert_eq!(
         total,
         ClientFigures {
             blocked: 3,
             watching: 7,
             memory_bytes: (1 << 40) + 5,
+            allocated_bytes: 12,
             replica_bytes: 11,
             max_input_bytes: 7,
             max_output_bytes: 300,
             closing: 3,
-            allocator: Default::default(),
         }
     );
 }

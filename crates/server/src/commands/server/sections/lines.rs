@@ -3,8 +3,6 @@
 use std::fmt::Display;
 use std::fmt::Write as _;
 
-use crate::observability::memory as allocator;
-
 use super::section::InfoSection;
 
 /// Figures of clients that only the workers have.
@@ -14,12 +12,13 @@ pub struct ClientFigures {
     pub blocked: u64,
     /// The number of clients that watch keys.
     pub watching: u64,
-    /// The memory of all connections except those of replicas, in bytes.
+    /// The memory of all connections except those of replicas and of migrations of slots, in bytes, as CLIENT LIST
+    /// shows it.
     pub memory_bytes: u64,
+    /// The part of it that is allocated for these connections alone.
+    pub allocated_bytes: u64,
     /// The memory of replicas' connections, in bytes.
     pub replica_bytes: u64,
-    /// The allocator's figures from before the reply was built.
-    pub allocator: allocator::AllocatorFigures,
     /// The largest input buffer, in bytes.
     pub max_input_bytes: u64,
     /// The largest output buffer, in bytes.

@@ -9,7 +9,8 @@ use weft_scripting::ScriptKind;
 
 use super::lines::{ClientFigures, InfoLines, format_bytes};
 
-/// The figures that INFO, MEMORY STATS and MEMORY DOCTOR share.
+/// The figures that INFO, MEMORY STATS and MEMORY DOCTOR share. All are of one moment, except the memory of
+/// connections, which only the workers know.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryFigures {
     /// The allocator's figures.
@@ -20,10 +21,10 @@ pub struct MemoryFigures {
     pub peak_bytes: u64,
     /// The used memory when the server had started, in bytes.
     pub startup_bytes: u64,
-    /// The memory that is not data (startup, connections, buckets of tables), in bytes.
-    pub overhead_bytes: u64,
-    /// The used memory without the overhead, in bytes.
-    pub dataset_bytes: u64,
+    /// The memory that is neither data nor belongs to connections (startup, buffers, buckets of tables), in bytes.
+    pub server_overhead_bytes: u64,
+    /// The memory of connections, in bytes.
+    pub client_bytes: u64,
     /// The number of keys in all databases.
     pub keys: u64,
     /// The memory of cached scripts, in bytes.
@@ -52,15 +53,16 @@ pub struct MemoryFigures {
 const BUCKET_BYTES_AND_ENTRIES: (u64, u64) = (64, 6);
 
 /// Returns the allocator's current figures. As for eviction, memory that workers keep for reuse does not count as used.
-pub fn allocator_figures(server: &Server) -> memory::AllocatorFigures {
+fn allocator_figures(server: &Server) -> memory::AllocatorFigures {
     let mut figures = memory::figures().unwrap_or_default();
     figures.used = figures.used.saturating_sub(server.memory.reusable_bytes());
     figures
 }
 
 impl MemoryFigures {
-    /// Returns the figures at the time of the allocator's figures, with `client_bytes` in connections.
-    pub fn from_server(server: &Server, allocator: memory::AllocatorFigures, client_bytes: u64) -> Self {
+    /// Returns the current figures, without the memory of connections.
+    pub fn from_server(server: &Server) -> Self {
+        let allocator = allocator_figures(server);
         let held = server.replication.replicas.backlog_bytes();
         let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
         // Without replicas all of it is backlog, including the rest of its last block.
@@ -79,9 +81,8 @@ impl MemoryFigures {
         let loading_stream_bytes = server.replication.buffered_stream_bytes.load(Ordering::Relaxed);
         let migrations = &server.slot_migrations;
         let (slot_import_bytes, slot_export_bytes) = (migrations.unexecuted_bytes(), migrations.unsent_bytes());
-        let buffers =
-            client_bytes + held + loading_stream_bytes + aof_bytes + link_bytes + slot_import_bytes + slot_export_bytes;
-        let overhead_bytes = startup_bytes
+        let buffers = held + loading_stream_bytes + aof_bytes + link_bytes + slot_import_bytes + slot_export_bytes;
+        let server_overhead_bytes = startup_bytes
             + buffers
             + script_bytes
             + library_bytes
@@ -91,8 +92,8 @@ impl MemoryFigures {
             resident_bytes: process::resident_bytes().unwrap_or(allocator.resident),
             peak_bytes: server.memory.note_peak(allocator.used),
             startup_bytes,
-            overhead_bytes,
-            dataset_bytes: allocator.used.saturating_sub(overhead_bytes),
+            server_overhead_bytes,
+            client_bytes: 0,
             keys,
             script_bytes,
             library_bytes,
@@ -107,10 +108,28 @@ impl MemoryFigures {
         }
     }
 
+    /// Returns the figures with this many bytes in connections.
+    pub fn with_clients(self, client_bytes: u64) -> Self {
+        MemoryFigures { client_bytes, ..self }
+    }
+
+    /// Returns the memory that is not data, in bytes.
+    ///
+    /// Other threads go on while its parts are added up, and the part of the tables is an estimate. So the sum may
+    /// exceed the used memory of a server that has hardly any data. Valkey's figure for the data would be huge then.
+    pub fn overhead_bytes(&self) -> u64 {
+        self.allocator.used.min(self.server_overhead_bytes + self.client_bytes)
+    }
+
+    /// Returns the used memory without the overhead, in bytes.
+    pub fn dataset_bytes(&self) -> u64 {
+        self.allocator.used - self.overhead_bytes()
+    }
+
     /// Returns the dataset's share of the memory that was allocated since the start, in percent.
     pub fn dataset_percentage(&self) -> f64 {
         let grown = self.allocator.used.saturating_sub(self.startup_bytes);
-        ratio(self.dataset_bytes, grown) * 100.0
+        ratio(self.dataset_bytes(), grown) * 100.0
     }
 
     /// Returns the used memory as a share of its peak, in percent.
@@ -128,8 +147,8 @@ pub fn ratio(number: u64, divisor: u64) -> f64 {
     }
 }
 
-pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut InfoLines) {
-    let figures = MemoryFigures::from_server(server, clients.allocator, clients.memory_bytes);
+pub(super) fn memory_lines(server: &Server, memory: &MemoryFigures, clients: &ClientFigures, lines: &mut InfoLines) {
+    let figures = memory.with_clients(clients.allocated_bytes);
     let allocator = figures.allocator;
     let resident = figures.resident_bytes;
     let difference = |one: u64, other: u64| one as i64 - other as i64;
@@ -137,9 +156,9 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     lines.push_size_fields("used_memory_rss", resident);
     lines.push_size_fields("used_memory_peak", figures.peak_bytes);
     lines.push_field("used_memory_peak_perc", format!("{:.2}%", figures.peak_percentage()));
-    lines.push_field("used_memory_overhead", figures.overhead_bytes);
+    lines.push_field("used_memory_overhead", figures.overhead_bytes());
     lines.push_field("used_memory_startup", figures.startup_bytes);
-    lines.push_field("used_memory_dataset", figures.dataset_bytes);
+    lines.push_field("used_memory_dataset", figures.dataset_bytes());
     lines.push_field(
         "used_memory_dataset_perc",
         format!("{:.2}%", figures.dataset_percentage()),
@@ -149,7 +168,7 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     lines.push_field("allocator_resident", allocator.resident);
     lines.push_field("allocator_muzzy", 0);
     lines.push_size_fields("total_system_memory", process::machine_bytes().unwrap_or(0));
-    script_memory_lines(server, lines);
+    script_memory_lines(server, &figures, lines);
     lines.push_size_fields("maxmemory", server.config.unsigned(id::MAXMEMORY));
     lines.push_field("maxmemory_policy", server.config.choice(id::MAXMEMORY_POLICY));
     let pair = |lines: &mut InfoLines, name: &str, number: u64, by: u64| {
@@ -181,7 +200,7 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     lines.push_field("lazyfreed_objects", server.background.lazyfree.freed());
 }
 
-fn script_memory_lines(server: &Server, lines: &mut InfoLines) {
+fn script_memory_lines(server: &Server, figures: &MemoryFigures, lines: &mut InfoLines) {
     let scripts = &server.scripting;
     let eval_bytes = scripts.interpreter_bytes(ScriptKind::Eval);
     let function_bytes = scripts.interpreter_bytes(ScriptKind::Function);
@@ -189,14 +208,14 @@ fn script_memory_lines(server: &Server, lines: &mut InfoLines) {
     lines.push_field("used_memory_lua", eval_bytes);
     lines.push_field("used_memory_vm_eval", eval_bytes);
     lines.push_field("used_memory_lua_human", format_bytes(eval_bytes));
-    lines.push_field("used_memory_scripts_eval", scripts.cache.bytes());
+    lines.push_field("used_memory_scripts_eval", figures.script_bytes);
     lines.push_field("number_of_cached_scripts", scripts.cache.script_count());
     lines.push_field("number_of_functions", libraries.function_count());
     lines.push_field("number_of_libraries", libraries.libraries().len());
     lines.push_field("used_memory_vm_functions", function_bytes);
     lines.push_size_fields("used_memory_vm_total", eval_bytes + function_bytes);
-    lines.push_field("used_memory_functions", scripts.libraries.bytes());
-    lines.push_size_fields("used_memory_scripts", scripts.cache.bytes() + scripts.libraries.bytes());
+    lines.push_field("used_memory_functions", figures.library_bytes);
+    lines.push_size_fields("used_memory_scripts", figures.script_bytes + figures.library_bytes);
 }
 
 /// Valkey's script engine is a module and is listed as one.
@@ -213,4 +232,23 @@ pub(super) fn engine_lines(server: &Server, lines: &mut InfoLines) {
         "engine_0",
         format!("name=LUA,module=lua,abi_version=4,used_memory={bytes},memory_overhead=0"),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overhead_and_data_are_the_used_memory() {
+        let mut figures = MemoryFigures {
+            server_overhead_bytes: 60,
+            ..MemoryFigures::default()
+        };
+        figures.allocator.used = 100;
+        for (client_bytes, overhead, dataset) in [(0, 60, 40), (30, 90, 10), (40, 100, 0), (1000, 100, 0)] {
+            let figures = figures.with_clients(client_bytes);
+            let shown = (figures.overhead_bytes(), figures.dataset_bytes());
+            assert_eq!(shown, (overhead, dataset), "{client_bytes}");
+        }
+    }
 }

@@ -16,7 +16,7 @@ use activity::{
 };
 use lines::InfoLines;
 pub use lines::{ClientFigures, format_bytes};
-pub use memory::{MemoryFigures, allocator_figures, ratio};
+pub use memory::{MemoryFigures, ratio};
 use memory::{SCRIPT_ENGINE, engine_lines, memory_lines};
 pub use section::InfoSection;
 use weft_base::DbIndex;
@@ -40,11 +40,8 @@ pub fn render_section(server: &Server, section: InfoSection, samples: &KeyspaceS
         InfoSection::Server => server_lines(server, &mut lines),
         InfoSection::Tls => tls_lines(server, &mut lines),
         InfoSection::Clients | InfoSection::Memory => {
-            let clients = ClientFigures {
-                allocator: allocator_figures(server),
-                ..ClientFigures::default()
-            };
-            return render_client_section(server, section, &clients);
+            let memory = MemoryFigures::from_server(server);
+            return render_client_section(server, section, &memory, &ClientFigures::default());
         }
         InfoSection::Persistence => persistence_lines(server, &mut lines),
         InfoSection::Stats => stats_lines(server, &mut lines),
@@ -73,11 +70,16 @@ pub fn render_section(server: &Server, section: InfoSection, samples: &KeyspaceS
 }
 
 /// Returns the text of a section that needs figures from the workers.
-pub fn render_client_section(server: &Server, section: InfoSection, clients: &ClientFigures) -> Vec<u8> {
+pub fn render_client_section(
+    server: &Server,
+    section: InfoSection,
+    memory: &MemoryFigures,
+    clients: &ClientFigures,
+) -> Vec<u8> {
     let mut lines = InfoLines::with_title(section);
     match section {
         InfoSection::Clients => client_lines(server, clients, &mut lines),
-        _ => memory_lines(server, clients, &mut lines),
+        _ => memory_lines(server, memory, clients, &mut lines),
     }
     lines.0
 }

@@ -23,6 +23,7 @@ fn hot_keys_are_maps_with_their_shares() {
         started_ms: 1000,
         duration_ms: 30,
         samples: 3,
+        id: 9,
         keys: vec![HotKey {
             db: DbIndex::new(2),
             name: b"key".to_vec(),
@@ -35,7 +36,7 @@ fn hot_keys_are_maps_with_their_shares() {
         }],
     };
     let of = |protocol| text(protocol, |reply| write_hot_keys(reply, &report));
-    let head = "state on sample-ratio :64 started-ms :1000 duration-ms :30 samples :3 keys *1";
+    let head = "state on sample-ratio :64 started-ms :1000 duration-ms :30 samples :3 id :9 keys *1";
     let key = "database :2 key key key-length :3 uses :128 error :64";
     let shares = |number: fn(&str) -> String| {
         let [share, writes, time] = ["0.6667", "0", "0.5"].map(number);
@@ -43,12 +44,12 @@ fn hot_keys_are_maps_with_their_shares() {
     };
     let second = shares(str::to_owned);
     let third = shares(|number| format!(",{number}"));
-    assert_eq!(of(Protocol::Resp2), format!("*12 {head} *16 {key} {second}"));
-    assert_eq!(of(Protocol::Resp3), format!("%6 {head} %8 {key} {third}"));
+    assert_eq!(of(Protocol::Resp2), format!("*14 {head} *16 {key} {second}"));
+    assert_eq!(of(Protocol::Resp3), format!("%7 {head} %8 {key} {third}"));
     let off = text(Protocol::Resp3, |reply| write_hot_keys(reply, &HotKeyReport::default()));
     assert_eq!(
         off,
-        "%6 state off sample-ratio :0 started-ms :0 duration-ms :0 samples :0 keys *0"
+        "%7 state off sample-ratio :0 started-ms :0 duration-ms :0 samples :0 id :0 keys *0"
     );
 }
 
@@ -57,10 +58,10 @@ fn big_keys_are_listed_by_type() {
     let big_keys = BigKeys::default();
     let none = text(Protocol::Resp3, |reply| write_big_keys(reply, &big_keys.report(0)));
     assert!(
-        none.starts_with("%8 state none started-ms :0 duration-ms :0 "),
+        none.starts_with("%9 state none started-ms :0 duration-ms :0 "),
         "{none}"
     );
-    assert!(big_keys.start(5, 5, 100) && big_keys.take_step_turn());
+    assert!(big_keys.start(5, 5, 100, 0) && big_keys.take_step_turn());
     let mut step = big_keys.begin_step(Duration::ZERO).expect("it runs");
     for bytes in [500, 700] {
         assert!(step.count(4, bytes));
@@ -69,8 +70,8 @@ fn big_keys_are_listed_by_type() {
     big_keys.end_step(step, 100);
     let report = big_keys.report(160);
     let running = text(Protocol::Resp3, |reply| write_big_keys(reply, &report));
-    let head =
-        "%8 state running started-ms :100 duration-ms :60 complete-scans :0 skipped-slots :0 keys :2 bytes :1200 ";
+    let head = "%9 state running started-ms :100 duration-ms :60 complete-scans :0 skipped-slots :0 keys :2 \
+                bytes :1200 id :0 ";
     assert!(running.starts_with(head), "{running}");
     let key = |bytes: u64| format!("%5 database :1 key h{bytes} key-length :4 bytes :{bytes} elements :9");
     let hashes = format!(
@@ -81,7 +82,7 @@ fn big_keys_are_listed_by_type() {
     assert!(running.ends_with(&hashes), "{running}");
     let flat = text(Protocol::Resp2, |reply| write_big_keys(reply, &report));
     assert!(
-        flat.starts_with("*16 state running") && flat.contains("*8 type hash"),
+        flat.starts_with("*18 state running") && flat.contains("*8 type hash"),
         "{flat}"
     );
 }

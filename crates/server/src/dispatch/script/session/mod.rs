@@ -235,6 +235,11 @@ impl DebuggerSession {
                 }
             }
             let all = seat.exclusive();
+            if running.has_unfinished_unit() {
+                drop(all);
+                running.end_exclusion();
+                return;
+            }
             let resumptions = server.clients.pause.resumptions();
             let admission = self.admit_again(&mut thread, &mut connection.client);
             if !matches!(admission, Admission::Paused) {

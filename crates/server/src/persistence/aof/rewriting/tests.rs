@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use weft_scripting::RunParameters;
 
 /// A server that has just installed its first base, and logs to the increment behind it.
 fn server_with_first_base() -> Arc<Server> {
@@ -109,6 +110,30 @@ fn an_outdated_base_does_not_complete_the_file() {
         assert_eq!(is_scheduled, is_rewrite_scheduled, "{name}");
         assert_eq!(status.replies_wait_for(), None, "{name}");
     }
+}
+
+/// It would keep a background thread, and all other snapshots, waiting for a script that may never end.
+#[test]
+fn the_cron_starts_no_snapshot_while_a_script_is_overdue() {
+    let server = crate::start::create_idle_server(Config::defaults());
+    let (running, persistence) = (&server.scripting.running, &server.persistence);
+    persistence.aof.is_rewrite_scheduled.store(true, Ordering::Relaxed);
+    persistence.dumps.is_scheduled.store(true, Ordering::Relaxed);
+    let start_due = || {
+        start_due_rewrite(&server);
+        crate::persistence::save::start_due_save(&server);
+        let requests = [&persistence.aof.is_rewrite_requested, &persistence.dumps.is_requested];
+        requests.map(|request| request.load(Ordering::Relaxed))
+    };
+    let run = Arc::new(ScriptRun::new(RunParameters {
+        overdue_after: Some(Duration::ZERO),
+        ..RunParameters::default()
+    }));
+    running.list(&run);
+    running.update_run(&run, true);
+    assert_eq!(start_due(), [false, false]);
+    running.end_run(&run, true);
+    assert_eq!(start_due(), [true, true]);
 }
 
 /// As in Valkey: after three failures the next attempt waits for a minute, then for two, up to an hour.

@@ -3,6 +3,8 @@
 use super::*;
 use crate::cluster_node::topology::tests::{NodesConf, start_node};
 use crate::cluster_node::topology::{change_state, fail_over_on_shutdown};
+use crate::keyspace::lease_all_for_good;
+use crate::persistence::save;
 use crate::propagation::LogTarget;
 use crate::replication::ReplicaChannel;
 use weft_base::{ClientId, DbIndex, SlotIndex};
@@ -60,4 +62,58 @@ fn acknowledgements_for_a_failover_are_requested_before_the_final_dump() {
     }
     fail_over_on_shutdown(&server, Duration::ZERO);
     assert!(!is_requested(), "the dump would lack the request");
+}
+
+/// A failure may end the process while the final dump, or SAVE, waits for exclusive mode.
+#[test]
+fn data_with_a_part_of_a_transaction_is_not_saved() {
+    let server = crate::start::create_idle_server(Config::defaults());
+    let mut seat = server.keyspace.slots.join().expect("a seat");
+    server.scripting.running.note_unfinished_unit();
+    assert!(save::save(&server, &mut seat).is_err());
+    assert!(save::save_in_foreground(&server, &mut seat).is_err());
+}
+
+/// Its slots stay leased: a load would wait for one of them in exclusive mode, and the workers, which must end, for it.
+#[test]
+fn no_file_is_loaded_over_data_with_a_part_of_a_transaction() {
+    let server = crate::start::create_idle_server(Config::defaults());
+    let mut seat = server.keyspace.slots.join().expect("a seat");
+    server.scripting.running.note_unfinished_unit();
+    lease_all_for_good(&mut seat.exclusive());
+    let how = save::ReloadOptions {
+        should_save: false,
+        should_flush: false,
+        replace: true,
+    };
+    let reloads = [
+        save::reload(&server, &mut seat, how),
+        crate::persistence::aof::reload(&server, &mut seat),
+    ];
+    for reloaded in reloads {
+        assert!(matches!(reloaded, Err(save::ReloadError::ProcessEnds)), "{reloaded:?}");
+    }
+    assert!(
+        server.scripting.running.try_begin_on_script_thread(),
+        "scripts are not excluded"
+    );
+}
+
+/// Replicas must have the writes whose replies may still be sent, also if other threads use all thread indexes.
+#[test]
+fn the_wait_for_running_writes_includes_the_wait_for_a_thread_index() {
+    let server = crate::start::create_idle_server(Config::defaults());
+    let seats: Vec<_> = std::iter::from_fn(|| server.keyspace.slots.join()).collect();
+    assert!(server.lifecycle.shutdown.try_begin());
+    assert!(
+        await_running_writes(&server, Instant::now()).is_ok(),
+        "the deadline has passed"
+    );
+    assert!(server.lifecycle.shutdown.abort());
+    let later = Instant::now() + Duration::from_secs(120);
+    assert!(matches!(
+        await_running_writes(&server, later),
+        Err(ShutdownRefusal::Aborted)
+    ));
+    drop(seats);
 }

@@ -26,7 +26,7 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::propagation::{LogMilestone, LogTarget, LogWriter};
 use crate::replication::Endpoint;
 use crate::runtime::worker::parking::tests::always_permitted;
-use crate::start::create_idle_server;
+use crate::start::{create_idle_server, create_idle_server_with_workers};
 use crate::state::{ConnectionReceiver, Message, PermissionCheck, PermissionLoss, Server, SyncRequest};
 
 /// The time limit for each step.
@@ -247,6 +247,7 @@ fn sync_with(check: PermissionCheck) -> NextStep {
     let request = SyncRequest {
         resume: None,
         is_psync: true,
+        command: 0,
         disconnection_count: 0,
     };
     NextStep::Sync(Box::new((request, check)))
@@ -299,6 +300,106 @@ fn connections_with_doubtful_replies_leave_their_worker_only_once_these_are_sent
     let connection = taken.try_recv().expect("it was taken");
     assert!(connection.output.is_empty() && connection.client.unacknowledged_write.is_none());
     drop(seat);
+}
+
+/// The disk is full, and a replica may have taken over. That none has does not make the write safe.
+#[test]
+fn a_doubtful_reply_whose_write_is_not_on_disk_waits_for_the_disk_too() {
+    let file = NodesConf::create();
+    let server = start_node(&file);
+    let cluster = server.cluster.as_ref().expect("is a node");
+    server.propagation.set_reply_milestone(Some(LogMilestone::Synced));
+    let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    let mut seat = server.keyspace.slots.join().expect("a seat");
+    let mut log_writer = server.propagation.log_writer();
+    make_voter(&server, cluster, &mut seat);
+    let mut client = DepartingClient::connect(&server, &mut worker, &mut log_writer);
+    wait_until_late(cluster, client.sequence);
+    worker.flush_output(client.token);
+    assert!(is_withheld(&mut worker, client.token));
+    let mut run_bus = || {
+        cluster.record_bus_turn(monotonic_us());
+        change_state(&server, cluster, &mut seat, |_, _| {});
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let start = Instant::now();
+    while cluster.fate_of_write(client.sequence) != WriteFate::Kept {
+        assert!(start.elapsed() < PATIENCE, "the node is up again");
+        run_bus();
+    }
+    worker.handle_message(Message::LogAdvanced);
+    assert!(is_withheld(&mut worker, client.token), "the write is not on disk");
+    assert!(client.peer.read(&mut [0]).is_err(), "nothing was sent");
+    for milestone in [LogMilestone::Written, LogMilestone::Synced] {
+        server.propagation.advance_milestone(milestone, client.sequence);
+    }
+    while is_withheld(&mut worker, client.token) {
+        assert!(start.elapsed() < PATIENCE, "the write is on disk");
+        run_bus();
+        worker.handle_message(Message::LogAdvanced);
+    }
+    client.assert_received("+OK\r\n");
+    drop(seat);
+}
+
+/// Starts two workers that do not run, the second of which is inactive. Replies wait until their writes are on disk.
+fn start_two_workers() -> (Arc<Server>, Worker, Worker) {
+    let server = create_idle_server_with_workers(Config::defaults(), 2);
+    server.lifecycle.active_workers.store(1, Ordering::Relaxed);
+    server.propagation.set_reply_milestone(Some(LogMilestone::Synced));
+    let active = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    let inactive = Worker::new(server.clone(), ThreadIndex::new(1)).expect("a worker");
+    (server, active, inactive)
+}
+
+/// Lets an inactive worker give its connections away, and the active one take them.
+fn clear(server: &Server, inactive: &mut Worker, active: &mut Worker) {
+    inactive.handle_message(Message::MoveConnections {
+        target_workers: 0..1,
+        kept_connections: 0,
+    });
+    let mut mail = Vec::new();
+    server.worker(active.id).mailbox.drain(&mut mail, usize::MAX);
+    for message in mail {
+        active.handle_message(message);
+    }
+}
+
+#[test]
+fn a_connection_whose_reply_waits_for_the_disk_moves_once_the_reply_is_sent() {
+    let (server, mut active, mut inactive) = start_two_workers();
+    let mut log_writer = server.propagation.log_writer();
+    let mut client = DepartingClient::connect(&server, &mut inactive, &mut log_writer);
+    inactive.flush_output(client.token);
+    clear(&server, &mut inactive, &mut active);
+    assert!(is_withheld(&mut inactive, client.token), "the connection has stayed");
+    assert!(client.peer.read(&mut [0]).is_err(), "nothing was sent");
+    sync_log(&server, &mut inactive, client.sequence);
+    client.assert_received("+OK\r\n");
+    clear(&server, &mut inactive, &mut active);
+    assert_eq!((inactive.clients.len(), active.clients.len()), (0, 1));
+    assert_eq!(server.clients.directory.worker_of(client.id), Some(active.id));
+    assert!(client.peer.read(&mut [0]).is_err(), "the reply is sent once");
+}
+
+/// The client has turned replies off, and turns them on again after the move.
+#[test]
+fn a_reply_after_a_move_waits_for_the_writes_before_it() {
+    let (server, mut active, mut inactive) = start_two_workers();
+    let mut log_writer = server.propagation.log_writer();
+    let mut client = DepartingClient::connect(&server, &mut inactive, &mut log_writer);
+    let connection = inactive.clients.connection(client.token).expect("it is open");
+    connection.output.clear();
+    clear(&server, &mut inactive, &mut active);
+    let token = active.clients.by_id.get(&client.id).copied().expect("it has moved");
+    let connection = active.clients.connection(token).expect("it is open");
+    assert_eq!(connection.client.unacknowledged_write, client.sequence);
+    connection.output.bytes.extend_from_slice(b"+OK\r\n");
+    active.flush_output(token);
+    assert!(is_withheld(&mut active, token));
+    assert!(client.peer.read(&mut [0]).is_err(), "nothing was sent");
+    sync_log(&server, &mut active, client.sequence);
+    client.assert_received("+OK\r\n");
 }
 
 #[test]
@@ -388,6 +489,42 @@ fn a_sync_that_has_waited_is_refused_if_this_server_cannot_serve_replicas_any_mo
         sync_log(&server, &mut worker, replica.sequence);
         replica.assert_refused(&server, &mut worker, error);
     }
+}
+
+/// The thread that writes a dump to the socket would not wait until earlier output is sent.
+#[test]
+fn a_client_that_has_not_read_its_output_does_not_become_a_replica() {
+    const OUTPUT_BYTES: usize = 8 << 20;
+    let server = create_idle_server(Config::defaults());
+    let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    let mut log_writer = server.propagation.log_writer();
+    let mut client = DepartingClient::connect(&server, &mut worker, &mut log_writer);
+    let connection = worker.clients.connection(client.token).expect("it is open");
+    connection.output.clear();
+    connection.output.bytes.resize(OUTPUT_BYTES, b'x');
+    worker.start_next_step(client.token, sync());
+    let connection = worker.clients.connection(client.token).expect("it is open");
+    assert_eq!(connection.state, ConnectionState::Ready);
+    assert!(worker.departures.is_empty() && !server.clients.linked.lock().contains_key(&client.id));
+    assert_eq!(server.stats.errors.all(), [(b"ERR".to_vec(), 1)]);
+    let mut expected = vec![b'x'; OUTPUT_BYTES];
+    expected.extend_from_slice(b"-ERR SYNC and PSYNC are invalid with pending output\r\n");
+    let (mut received, mut buffer, mut events) = (Vec::new(), vec![0; 1 << 16], Vec::new());
+    let start = Instant::now();
+    while received.len() < expected.len() {
+        assert!(start.elapsed() < PATIENCE, "{} bytes have arrived", received.len());
+        match client.peer.read(&mut buffer) {
+            Ok(count) => received.extend_from_slice(&buffer[..count]),
+            Err(_) => {
+                let waited = worker.reactor.wait(Some(Duration::from_millis(1)), &mut events, 1);
+                assert!(waited.is_ok());
+            }
+        }
+    }
+    assert!(received == expected, "the bytes are others");
+    // Now that it has read everything, it may become one.
+    worker.start_next_step(client.token, sync());
+    assert!(server.clients.linked.lock().contains_key(&client.id));
 }
 
 #[test]

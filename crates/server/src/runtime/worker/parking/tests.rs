@@ -87,6 +87,7 @@ fn sync() -> NextStep {
     let request = SyncRequest {
         resume: None,
         is_psync: true,
+        command: 0,
         disconnection_count: 0,
     };
     NextStep::Sync(Box::new((request, always_permitted())))
