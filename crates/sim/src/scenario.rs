@@ -312,7 +312,8 @@ const FOCUSES: [Focus; 29] = [
         .with(&[Need::Crowd, Need::Meetings]),
     Focus::new(&[Kind::Read, Kind::ScriptRead], &[])
         .beside(&[Kind::String])
-        .with(&[Need::SharedSlots, Need::Crowd, Need::Meetings]),
+        .with(&[Need::SharedSlots, Need::Crowd, Need::Meetings])
+        .weighted(4),
     Focus::new(&[Kind::Publish, Kind::String], &[]).with(&[Need::Moves]),
     Focus::new(&[Kind::PublishTransaction, Kind::PublishTransaction], &[]).with(&[Need::Subscriber, Need::Crowd]),
     Focus::new(&[Kind::String, Kind::String], &[]).with(&[Need::Moves, Need::Tracker]),

@@ -19,8 +19,12 @@ struct BusyServer {
     admin: Client,
     /// The configuration file, from which CONFIG REWRITE reads until something is written to it.
     file: PathBuf,
-    /// Clients that rewrite the file: one thread reads it, and the other one waits for the first.
-    rewriting: Vec<Client>,
+    /// The file of users, from which ACL LOAD does.
+    users_file: PathBuf,
+    /// The client that rewrites the configuration.
+    rewriting: Client,
+    /// The client that loads the users.
+    loading: Client,
     background_commands: usize,
 }
 
@@ -29,9 +33,13 @@ impl BusyServer {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let file = std::env::temp_dir().join(format!("weft-flushes-{}-{number}.conf", std::process::id()));
+        let users_file = file.with_extension("acl");
         fs::write(&file, CONFIGURATION).expect("writes");
+        fs::write(&users_file, "").expect("writes");
+        let users = users_file.display().to_string();
         let threads = ["--io-threads", workers, "--io-threads-always-active", "yes"];
-        let server = Server::start_from(Some(&file.display().to_string()), &threads);
+        let arguments = [&threads[..], &["--aclfile", &users]].concat();
+        let server = Server::start_from(Some(&file.display().to_string()), &arguments);
         let mut admin = Client::connect(server.port);
         assert_eq!(admin.call(&["CONFIG", "SET", "save", "3600 1"]), "OK");
         assert_eq!(
@@ -40,18 +48,21 @@ impl BusyServer {
         );
         assert_eq!(admin.call(&["SET", KEY, "value"]), "OK");
         assert_eq!(admin.call(&["SAVE"]), "OK");
-        fs::remove_file(&file).expect("removes");
-        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).expect("makes a pipe");
-        let before: usize = admin.info("weft_background_commands").parse().expect("a number");
-        let mut rewriting: Vec<Client> = (0..THREADS).map(|_| Client::connect(server.port)).collect();
-        for client in &mut rewriting {
-            client.send(&["CONFIG", "REWRITE"]);
+        for pipe in [&file, &users_file] {
+            fs::remove_file(pipe).expect("removes");
+            nix::unistd::mkfifo(pipe, nix::sys::stat::Mode::S_IRWXU).expect("makes a pipe");
         }
+        let before: usize = admin.info("weft_background_commands").parse().expect("a number");
+        let [mut rewriting, mut loading] = [0; THREADS].map(|_| Client::connect(server.port));
+        rewriting.send(&["CONFIG", "REWRITE"]);
+        loading.send(&["ACL", "LOAD"]);
         let mut busy = BusyServer {
             server,
             admin,
             file,
+            users_file,
             rewriting,
+            loading,
             background_commands: before,
         };
         busy.await_background_commands(THREADS);
@@ -85,9 +96,11 @@ impl BusyServer {
     /// Lets the threads go on, and waits until they have no work.
     fn release(&mut self) {
         fs::write(&self.file, CONFIGURATION).expect("writes");
-        for client in &mut self.rewriting {
-            assert_eq!(client.answer(), "OK");
-        }
+        assert_eq!(self.rewriting.answer(), "OK");
+        // Rules that are refused change no user.
+        fs::write(&self.users_file, "no rule").expect("writes");
+        let answer = self.loading.answer();
+        assert!(answer.contains("should start with user keyword"), "{answer}");
         self.admin.wait_for_info("weft_unfinished_jobs", "0");
     }
 }
@@ -95,6 +108,7 @@ impl BusyServer {
 impl Drop for BusyServer {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.file);
+        let _ = fs::remove_file(&self.users_file);
     }
 }
 

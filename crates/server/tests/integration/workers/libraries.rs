@@ -168,7 +168,7 @@ fn a_transaction_that_calls_a_slow_library_stops_nobody_and_can_be_killed() {
         // At least one client of each worker.
         let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(server.port)).collect();
         // On a busy machine the first run may take too long, and the second one may have ended before it is killed.
-        let is_killed = (0..8).any(|_| {
+        let is_killed = (0..40).any(|_| {
             admin.call(&["DEL", "key"]);
             let library = slow_code(&mut admin);
             for words in [
