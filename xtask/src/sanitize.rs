@@ -16,6 +16,10 @@ const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 /// The seconds of the stress run.
 const DEFAULT_SECONDS: u64 = 60;
 
+/// The thread sanitizer is not built into jemalloc, which is C. The server does not allocate from it then, but reads
+/// its figures, and jemalloc's first use maps memory that holds its locks.
+const SUPPRESSIONS: &str = "race:_rjem_\n";
+
 /// A sanitizer of the compiler.
 struct Sanitizer {
     name: &'static str,
@@ -130,7 +134,13 @@ fn stress_under(sanitizer: &Sanitizer, seconds: u64) -> Result<Option<&'static s
     let server = target(sanitizer).join(PLATFORM).join("debug/weft-server");
     let reports = target(sanitizer).join("report");
     let (variable, value) = sanitizer.options;
-    let value = format!("{value}:log_path={}", reports.display());
+    let mut value = format!("{value}:log_path={}", reports.display());
+    // The address sanitizer would take the file for one of its own kind.
+    if sanitizer.builds_std {
+        let file = target(sanitizer).join("suppressions");
+        fs::write(&file, SUPPRESSIONS).map_err(|error| format!("{}: {error}", file.display()))?;
+        value += &format!(":suppressions={}", file.display());
+    }
     let program = std::env::current_exe().map_err(|error| format!("the path of xtask: {error}"))?;
     let words = ["stress", "--only", "workers", "--workers", "8", "--seconds"];
     let mut command = workspace::command(program, &words);
