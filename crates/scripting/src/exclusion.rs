@@ -47,10 +47,17 @@ pub enum AttemptKind {
 const SHORT_NOTICE_US: u64 = 20_000;
 /// The same for a requester that tries at every tick of the cluster bus.
 const TICK_NOTICE_US: u64 = 150_000;
-/// The limit of the notice of a requester that was late: on a busy machine, a worker takes its time.
-const MAX_NOTICE_US: u64 = 100_000;
-/// The time after which a requester that has not tried again is forgotten.
-const MAX_SILENCE_US: u64 = 500_000;
+/// The limit of the notice of a requester that was late. A worker tries once per turn, and its turns may take seconds
+/// on a busy machine. If scripts could start in between, the requester would find one at each attempt.
+const MAX_NOTICE_US: u64 = 5_000_000;
+/// The time for which a failed attempt keeps others from having their sections first, at least if the notice is as
+/// long. It is shorter than the notice of a requester that is late: others may have to meet a time limit.
+const SHORT_HOLD_UP_US: u64 = 100_000;
+/// The same for a requester that has waited for long itself.
+const MAX_HOLD_UP_US: u64 = 1_000_000;
+/// The time after which a requester that has not tried again is forgotten. If it was only late, its next attempt must
+/// show how late.
+const MAX_SILENCE_US: u64 = 10_000_000;
 /// The time after which turns wait for a requester that tries at ticks.
 const MAX_TICK_WAIT_US: u64 = 1_000_000;
 /// The time after which a requester that comes last yields to no others.
@@ -66,6 +73,8 @@ struct Waiter {
     attempted_us: u64,
     /// The time until which it keeps scripts from starting.
     until_us: u64,
+    /// The time until which it keeps others from having their sections first.
+    holds_until_us: u64,
     kind: AttemptKind,
     is_member: bool,
 }
@@ -87,6 +96,8 @@ struct Turn {
     since_us: u64,
     /// The time until which one of them must have tried again.
     until_us: u64,
+    /// The time until which they keep other requesters from their sections.
+    holds_until_us: u64,
 }
 
 /// The requesters whose attempts have failed. All times are in microseconds, on one clock.
@@ -116,6 +127,7 @@ impl ExclusionQueue {
             since_us: now_us,
             attempted_us: now_us,
             until_us: 0,
+            holds_until_us: 0,
             kind,
             is_member: false,
         });
@@ -128,8 +140,12 @@ impl ExclusionQueue {
         waiter.attempted_us = now_us;
         waiter.until_us = waiter.until_us.max(now_us + notice_us);
         self.announced_until_us = self.announced_until_us.max(waiter.until_us);
+        let waited_us = now_us.saturating_sub(waiter.since_us);
+        let hold_up_us = notice_us.min((waited_us / 2).clamp(SHORT_HOLD_UP_US, MAX_HOLD_UP_US));
+        waiter.holds_until_us = waiter.holds_until_us.max(now_us + hold_up_us);
         if waiter.is_member {
             self.turn.until_us = self.turn.until_us.max(waiter.until_us);
+            self.turn.holds_until_us = self.turn.holds_until_us.max(waiter.holds_until_us);
         }
     }
 
@@ -155,9 +171,12 @@ impl ExclusionQueue {
         if waiter.is_member {
             self.turn.members -= 1;
         }
-        if waiter.is_member && waiter.until_us == self.turn.until_us {
-            let members = self.waiters.values().filter(|other| other.is_member);
-            self.turn.until_us = members.map(|other| other.until_us).max().unwrap_or(0);
+        if waiter.is_member
+            && (waiter.until_us == self.turn.until_us || waiter.holds_until_us == self.turn.holds_until_us)
+        {
+            let members = || self.waiters.values().filter(|other| other.is_member);
+            self.turn.until_us = members().map(|other| other.until_us).max().unwrap_or(0);
+            self.turn.holds_until_us = members().map(|other| other.holds_until_us).max().unwrap_or(0);
         }
         if waiter.until_us == self.announced_until_us {
             self.announced_until_us = self.waiters.values().map(|waiter| waiter.until_us).max().unwrap_or(0);
@@ -165,17 +184,22 @@ impl ExclusionQueue {
     }
 
     /// Returns `true` if the requester must not succeed: because it is no member and a member has waited for long, or
-    /// because it comes last and others wait.
+    /// because it comes last and others wait. A requester that is late holds others up for no longer than it has waited
+    /// itself; only scripts wait for it until its notice ends.
     pub fn must_yield(&self, requester: Requester, kind: AttemptKind, now_us: u64) -> bool {
         let own = self.waiters.get(&requester);
         let is_member = own.is_some_and(|waiter| waiter.is_member);
-        if !is_member && self.is_awaited(now_us) && now_us.saturating_sub(self.turn.since_us) > MAX_OVERTAKING_US {
+        let is_held_up = self.turn.members > 0 && now_us < self.turn.holds_until_us;
+        if !is_member && is_held_up && now_us.saturating_sub(self.turn.since_us) > MAX_OVERTAKING_US {
             return true;
         }
         let waited_us = own.map_or(0, |waiter| now_us.saturating_sub(waiter.since_us));
         // A member yields to the other members only: the rest may have to yield to it.
         let precedes = |other: &Waiter| {
-            other.kind != AttemptKind::Last && (other.is_member || !is_member) && other.is_expected(now_us)
+            other.kind != AttemptKind::Last
+                && (other.is_member || !is_member)
+                && other.is_expected(now_us)
+                && now_us < other.holds_until_us
         };
         kind == AttemptKind::Last && waited_us < MAX_LAST_WAIT_US && self.waiters.values().any(precedes)
     }
@@ -197,6 +221,7 @@ impl ExclusionQueue {
                 self.turn.members += 1;
                 self.turn.since_us = self.turn.since_us.min(waiter.since_us);
                 self.turn.until_us = self.turn.until_us.max(waiter.until_us);
+                self.turn.holds_until_us = self.turn.holds_until_us.max(waiter.holds_until_us);
             }
         }
     }

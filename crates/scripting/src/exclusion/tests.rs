@@ -1,8 +1,8 @@
 //! Tests the order of turns.
 
 use super::{
-    AttemptKind, ExclusionQueue, MAX_LAST_WAIT_US, MAX_NOTICE_US, MAX_OVERTAKING_US, MAX_SILENCE_US, MAX_TICK_WAIT_US,
-    Requester, SHORT_NOTICE_US, TICK_NOTICE_US,
+    AttemptKind, ExclusionQueue, MAX_HOLD_UP_US, MAX_LAST_WAIT_US, MAX_NOTICE_US, MAX_OVERTAKING_US, MAX_SILENCE_US,
+    MAX_TICK_WAIT_US, Requester, SHORT_NOTICE_US, TICK_NOTICE_US,
 };
 
 const A: Requester = Requester::Client(1);
@@ -72,7 +72,33 @@ fn a_requester_that_is_late_announces_itself_for_longer() {
     queue.note_failure(A, AttemptKind::Usual, 21_000);
     assert_eq!(queue.announced_until_us(), 60_000, "an earlier announcement stays");
     queue.note_failure(A, AttemptKind::Usual, 400_000);
-    assert_eq!(queue.announced_until_us(), 400_000 + MAX_NOTICE_US);
+    assert_eq!(queue.announced_until_us(), 400_000 + 2 * 379_000);
+    queue.note_failure(A, AttemptKind::Usual, MAX_SILENCE_US);
+    assert_eq!(queue.announced_until_us(), MAX_SILENCE_US + MAX_NOTICE_US);
+}
+
+#[test]
+fn a_requester_that_tries_once_in_a_second_finds_no_script_at_its_third_attempt() {
+    const SECOND_US: u64 = 1_000_000;
+    let mut queue = queue_of(&[A]);
+    // Others that try often, and succeed, neither remove it nor shorten its announcement.
+    let try_often = |queue: &mut ExclusionQueue, second: u64| {
+        for now_us in (1..10).map(|tenth| second * SECOND_US + tenth * SECOND_US / 10) {
+            queue.note_failure(B, AttemptKind::Usual, now_us);
+            if queue.must_yield(B, AttemptKind::Usual, now_us + 1) {
+                continue;
+            }
+            queue.begin_section(B, now_us + 1);
+            queue.end_section(now_us + 2);
+        }
+    };
+    try_often(&mut queue, 0);
+    queue.note_failure(A, AttemptKind::Usual, SECOND_US);
+    try_often(&mut queue, 1);
+    assert!(
+        queue.announced_until_us() > 2 * SECOND_US,
+        "no script starts before the next attempt"
+    );
 }
 
 #[test]
@@ -196,4 +222,27 @@ fn the_number_of_members_is_kept() {
     );
     queue.begin_section(A, 2 * MAX_SILENCE_US);
     assert_eq!((queue.turn.members, queue.len()), (0, 0));
+}
+
+#[test]
+fn a_member_that_is_late_holds_up_scripts_for_longer_than_other_requesters() {
+    const SECOND_US: u64 = 1_000_000;
+    let mut queue = queue_of(&[A, B]);
+    queue.note_failure(A, AttemptKind::Usual, SECOND_US);
+    queue.note_failure(B, AttemptKind::Usual, SECOND_US);
+    queue.begin_section(B, SECOND_US + 1);
+    let must_yield = |queue: &ExclusionQueue, now_us| queue.must_yield(C, AttemptKind::Usual, now_us);
+    assert!(must_yield(&queue, SECOND_US + 400_000), "A has waited for a second");
+    assert!(!must_yield(&queue, SECOND_US + 600_000));
+    assert!(
+        !queue.end_section(SECOND_US + 600_000),
+        "scripts wait until the end of its notice"
+    );
+    assert!(queue.announced_until_us() >= 3 * SECOND_US);
+    // Whatever happens, nobody is held up for longer than MAX_HOLD_UP_US after the latest attempt.
+    queue.note_failure(A, AttemptKind::Usual, 9 * SECOND_US);
+    assert!(must_yield(&queue, 9 * SECOND_US + MAX_HOLD_UP_US - 1));
+    assert!(!must_yield(&queue, 9 * SECOND_US + MAX_HOLD_UP_US));
+    queue.withdraw(A);
+    assert!(!must_yield(&queue, 9 * SECOND_US + 1));
 }

@@ -22,6 +22,7 @@ use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 use weft_reactor::DetachedConnection;
+use weft_scripting::Requester;
 
 /// The number of unexecuted bytes above which nothing more is received.
 const MAX_INPUT_BYTES: usize = 16 << 20;
@@ -419,6 +420,7 @@ impl MigrationEngine {
 
     /// Advances all imports: executes commands that were delayed, and takes slots over.
     pub(super) fn advance_imports(&mut self, cluster: &Cluster) {
+        let mut wants_slots = false;
         for index in 0..self.imports.len() {
             if self.imports[index].is_delayed {
                 self.execute(index);
@@ -440,9 +442,16 @@ impl MigrationEngine {
             match is_granted == Some(true) {
                 // The time of a test does not count.
                 true if is_prevented => self.imports[index].requested_at = Some(Instant::now()),
-                true => self.take_over(cluster, index),
+                true => {
+                    wants_slots = true;
+                    self.take_over(cluster, index);
+                }
                 false => {}
             }
+        }
+        if !wants_slots {
+            // An import that waited for exclusive mode may have been cancelled.
+            self.server.scripting.running.withdraw(Requester::SlotTakeover);
         }
     }
 
@@ -479,7 +488,10 @@ impl MigrationEngine {
             Some(Ok(())) => cleanup::finish_import(&server, &mut self.seat, &progress, &name),
             Some(Err(reason)) => self.fail(&progress, reason),
             None if is_in_time() => self.is_urgent = true,
-            None => self.fail(&progress, TAKEOVER_TIMED_OUT),
+            None => {
+                server.scripting.running.withdraw(Requester::SlotTakeover);
+                self.fail(&progress, TAKEOVER_TIMED_OUT);
+            }
         }
     }
 }
