@@ -198,7 +198,8 @@ impl PartRunner {
     }
 
     /// Runs the commands of a part and empties it. Calls `while_waiting` again and again while the part waits for a
-    /// lease. Returns the number of commands that have ended.
+    /// lease. Returns the number of commands that have ended, or `None` if the rest will never get its leases, because
+    /// the process is about to end.
     fn run(
         &mut self,
         thread: &mut ThreadState,
@@ -206,7 +207,7 @@ impl PartRunner {
         part: &mut StreamPart,
         now_ms: u64,
         while_waiting: &mut dyn FnMut(),
-    ) -> u64 {
+    ) -> Option<u64> {
         thread.begin_batch(now_ms);
         // The primary limits the memory, not this server.
         thread.tunables.max_memory = 0;
@@ -222,7 +223,7 @@ impl PartRunner {
         connection.consumed = 0;
         connection.planned_to = connection.input.len();
         let mut pause = MIN_RETRY_PAUSE;
-        loop {
+        let is_complete = loop {
             let before = connection.consumed;
             let first = part.plans.plans.partition_point(|plan| plan.start < before);
             let mut only = PartConnection {
@@ -231,13 +232,17 @@ impl PartRunner {
             };
             batch::run_plans_within(thread, pass, &mut part.plans, first, &mut only);
             if connection.consumed == connection.input.len() {
-                break;
+                break true;
             }
             assert!(
                 !connection.client.flags.intersects(ClientFlags::CLOSING),
                 "a command on one slot does not close the link"
             );
             connection.state = ConnectionState::Ready;
+            if server.scripting.running.has_unfinished_unit() {
+                // A stopped script keeps its leases. The end of the process may wait for the gate.
+                break false;
+            }
             if connection.consumed > before {
                 pause = MIN_RETRY_PAUSE;
             }
@@ -245,13 +250,14 @@ impl PartRunner {
             pause = (pause * 2).min(MAX_RETRY_PAUSE);
             thread.now_ms = unix_ms();
             while_waiting();
-        }
+        };
         finish_batch(thread, connection);
         thread.is_in_round = false;
         std::mem::swap(&mut connection.input, &mut part.bytes);
         (connection.consumed, connection.planned_to) = (0, 0);
         part.clear();
-        std::mem::take(&mut connection.client.commands)
+        let commands = std::mem::take(&mut connection.client.commands);
+        is_complete.then_some(commands)
     }
 }
 
@@ -335,13 +341,17 @@ pub(super) struct RoundFigures {
     pub last_sequence: LogSequence,
     /// A worker to which one of the threads has sent more mail than it can read at the moment.
     pub overloaded_worker: Option<ThreadIndex>,
+    /// `true` if some commands have not run, and never will: the process is about to end.
+    pub is_incomplete: bool,
 }
 
 impl RoundState {
-    fn end_part(&mut self, part: StreamPart, commands: u64, thread: &mut ThreadState) {
+    /// Records the end of a part: the number of commands that have ended, or `None` if some never will.
+    fn end_part(&mut self, part: StreamPart, commands: Option<u64>, thread: &mut ThreadState) {
         self.finished.push(part);
         let figures = &mut self.figures;
-        figures.commands += commands;
+        figures.commands += commands.unwrap_or(0);
+        figures.is_incomplete |= commands.is_none();
         thread.effects.set_full_mailbox_aside();
         figures.overloaded_worker = thread.effects.overloaded_worker.take().or(figures.overloaded_worker);
         figures.last_sequence = figures.last_sequence.max(thread.effects.log_writer.last_sequence());
@@ -500,7 +510,7 @@ fn run_thread(pool: &Pool, mut seat: Seat, mut runner: PartRunner) {
             let pass = pass.expect("the link's thread lends its passage until all parts of the round are over");
             let commands = runner.run(&mut thread, &pass, &mut part, now_ms, &mut || {});
             let metrics = &pool.server.stats.metrics;
-            metrics.add(thread.thread_index, Counter::ApplyThreadCommands, commands);
+            metrics.add(thread.thread_index, Counter::ApplyThreadCommands, commands.unwrap_or(0));
             commands
         }));
         pool.server.stats.activities.end(thread.thread_index);

@@ -40,19 +40,20 @@ use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
 use super::apply_threads::{
-    self, ApplyThreads, MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, PartRunner, StreamPart, finish_batch, may_run_in_round,
-    replicated_thread, selected_db, send_unserved,
+    self, ApplyThreads, MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, PartRunner, StreamPart, finish_batch, replicated_thread,
+    selected_db, send_unserved,
 };
 use super::batch::{self, BatchConnections};
 use super::plan::{CommandPlan, InputRest, Planner, Plans, RequestKind};
 use super::thread::ThreadState;
 
 mod libraries;
+mod rounds;
 #[cfg(test)]
 mod tests;
 
-/// The number of bytes after which a round is full.
-const ROUND_BYTES: usize = if cfg!(feature = "simulated") { 512 } else { 128 * 1024 };
+use rounds::{Round, RoundPlanned, take_round};
+
 /// The number of writes in a row with which a round begins. They are what is planned at a time.
 const MIN_ROUND_COMMANDS: usize = if cfg!(feature = "simulated") {
     2
@@ -78,6 +79,9 @@ pub enum StreamError {
     Closed,
     /// The input is malformed, or its next command closes the connection.
     Protocol,
+    /// The process is about to end, and a script that it has stopped may keep the slots of the next commands for good.
+    /// A round may have run in part, behind the position that was reached.
+    ShuttingDown,
 }
 
 /// The stream of one link.
@@ -105,29 +109,6 @@ pub struct ReplicatedStream {
     patience: Duration,
     /// `true` if the stream has sent a worker more mail than it can read, and a mailbox was full when last looked at.
     has_overloaded_worker: bool,
-}
-
-/// Commands that may run on several threads, and the position of the stream after them.
-#[derive(Default)]
-struct Round {
-    parts: Vec<StreamPart>,
-    commands: usize,
-    bytes: usize,
-    /// The start of its first request in the input, and the database that was selected there.
-    start: (usize, DbIndex),
-    /// The number of bytes of the stream up to its end, and the database that is selected there.
-    end: (u64, DbIndex),
-    last_command: &'static str,
-}
-
-/// The state of the plans after a round was taken from them.
-#[derive(Clone, Copy)]
-struct RoundPlanned {
-    /// The index of the first plan that is not part of the round.
-    next: usize,
-    rest: InputRest,
-    /// `true` if the round is full, and another one may follow.
-    is_full: bool,
 }
 
 /// The stream's only connection, as a batch sees it.
@@ -392,7 +373,7 @@ impl ReplicatedStream {
             let mut rest = self.plan_commands();
             let mut first = 0;
             if self.may_begin_round() {
-                (first, rest) = self.run_rounds(seat, rest, while_waiting);
+                (first, rest) = self.run_rounds(seat, rest, while_waiting)?;
                 self.begin_batch();
             }
             let planned = first < self.plans.plans.len();
@@ -527,6 +508,7 @@ impl ReplicatedStream {
             && !server.keyspace.hooks.current().intersects(Hooks::MONITOR)
             && !server.clients.directory.is_killed(self.connection.connection.client.id)
             && self.connection.closing_error().is_none()
+            && !server.scripting.running.has_unfinished_unit()
     }
 
     #[cold]
@@ -550,7 +532,15 @@ impl ReplicatedStream {
 
     /// Runs rounds, beginning with the plans. Returns the index of the first plan that is still to be run, and the
     /// state of the input behind the plans.
-    fn run_rounds(&mut self, seat: &mut Seat, rest: InputRest, while_waiting: &mut dyn FnMut()) -> (usize, InputRest) {
+    ///
+    /// # Errors
+    /// [`StreamError::ShuttingDown`]. The position does not count what has run of the last round.
+    fn run_rounds(
+        &mut self,
+        seat: &mut Seat,
+        rest: InputRest,
+        while_waiting: &mut dyn FnMut(),
+    ) -> Result<(usize, InputRest), StreamError> {
         let server = self.thread.server.clone();
         let (mut round, mut following) = std::mem::take(&mut self.spare_rounds);
         let mut planned = self.plan_round(&mut round, rest);
@@ -565,7 +555,7 @@ impl ReplicatedStream {
                 drop(pass);
                 self.give_up_round(&mut round);
                 self.spare_rounds = (round, following);
-                return (0, InputRest::More);
+                return Ok((0, InputRest::More));
             }
             let ReplicatedStream {
                 thread,
@@ -589,6 +579,9 @@ impl ReplicatedStream {
             };
             let parts = (&mut round.parts, round.commands);
             let figures = threads.run_round(&pass, parts, (thread, runner), plan_next, while_waiting);
+            if figures.is_incomplete {
+                return Err(StreamError::ShuttingDown);
+            }
             let (end, db) = round.end;
             connection.applied_bytes = end;
             connection.append_to_backlog(&server, db);
@@ -610,7 +603,7 @@ impl ReplicatedStream {
             }
         }
         self.spare_rounds = (round, following);
-        (planned.next, planned.rest)
+        Ok((planned.next, planned.rest))
     }
 
     /// Takes a round from the plans, and plans further commands for it.
@@ -730,71 +723,4 @@ fn plan_input(server: &Server, prefetches: bool, connection: &mut PrimaryConnect
         commands: crate::commands::registry(),
     };
     planner.plan(0, &mut connection.connection, plans)
-}
-
-/// Takes a round from the plans. Plans further commands while it is not full and no other command comes.
-fn take_round(
-    server: &Server,
-    prefetches: bool,
-    connection: &mut PrimaryConnection,
-    plans: &mut Plans,
-    round: &mut Round,
-    mut rest: InputRest,
-) -> RoundPlanned {
-    (round.commands, round.bytes) = (0, 0);
-    round.start = (connection.connection.consumed, connection.connection.client.db);
-    let planned = loop {
-        let next = round.take_plans(server, &mut connection.connection, plans);
-        if next < plans.plans.len() || rest != InputRest::More {
-            let is_full = false;
-            break RoundPlanned { next, rest, is_full };
-        }
-        plans.clear();
-        if round.bytes >= ROUND_BYTES {
-            let is_full = true;
-            break RoundPlanned { next: 0, rest, is_full };
-        }
-        rest = plan_input(server, prefetches, connection, plans);
-    };
-    let reached = connection.discarded_bytes + connection.connection.consumed as u64;
-    round.end = (reached, connection.connection.client.db);
-    planned
-}
-
-impl Plans {
-    /// Returns `true` if a command may run in a round.
-    fn runs_in_round(&self, plan: &CommandPlan) -> bool {
-        match plan.kind {
-            RequestKind::Command(command, binding) => {
-                may_run_in_round(plan, command, binding, &self.keys[plan.key_range()])
-            }
-            _ => false,
-        }
-    }
-}
-
-impl Round {
-    /// Takes the first plans that may run in a round. Returns their number.
-    fn take_plans(&mut self, server: &Server, connection: &mut Connection, plans: &Plans) -> usize {
-        for (index, plan) in plans.plans.iter().enumerate() {
-            let Connection { client, input, .. } = &mut *connection;
-            let part = if plans.runs_in_round(plan) {
-                plans.keys[plan.keys.start as usize].slot.index() % self.parts.len()
-            } else if let Some(selected) = selected_db(server, plan, plans, input) {
-                // It changes the database of the commands that follow. It runs like them, because it is counted.
-                client.db = selected;
-                0
-            } else {
-                return index;
-            };
-            self.parts[part].push(client.db, input, plans, index);
-            self.commands += 1;
-            self.bytes += plan.end - plan.start;
-            if let RequestKind::Command(command, _) = plan.kind {
-                self.last_command = command.full_name;
-            }
-            connection.consumed = plan.end;
-        }
-        plans.plans.len()
-    }
 }

@@ -3,8 +3,10 @@
 use weft_base::ClientId;
 use weft_config::{Config, SetPermissions};
 
+use super::rounds::ROUND_BYTES;
 use super::*;
 use crate::keyspace::effects::ClientNotification;
+use crate::keyspace::lease_all_for_good;
 use crate::notify::messages::update_event_hook;
 use crate::notify::pubsub::{Subscriber, SubscriptionKind, Subscriptions};
 use crate::replication::Endpoint;
@@ -229,5 +231,26 @@ fn a_library_that_the_end_of_the_process_stops_does_not_count_as_loaded() {
         let end = ReplicationOffset::ZERO.advanced_by(first.len() as u64);
         assert_eq!(server.replication.offset(), end);
         assert_eq!(unexpected_errors(&server), 0);
+    }
+}
+
+/// A shutdown may have to close the gate, and must not count what has not run.
+#[test]
+fn a_round_ends_when_the_end_of_the_process_has_stopped_the_holder_of_a_slot() {
+    let server = crate::start::create_idle_server(Config::defaults());
+    let mut seat = server.keyspace.slots.join().expect("a seat");
+    let mut holder = server.keyspace.slots.join().expect("a seat");
+    let request = |number: usize| command(&["SET", &format!("key:{number}"), "value"]);
+    let input: Vec<u8> = (0..2 * MIN_ROUND_COMMANDS).flat_map(request).collect();
+    lease_all_for_good(&mut holder.exclusive());
+    // It is stopped while the round waits.
+    let mut stop = || server.scripting.running.note_unfinished_unit();
+    // Then no other round begins, and commands outside of rounds wait outside of the gate.
+    for ended in [Err(StreamError::ShuttingDown), Ok(true)] {
+        let mut stream = create_stream(&server, &seat, 2);
+        stream.input_mut().extend_from_slice(&input);
+        assert_eq!(stream.run_commands(&mut seat, &mut stop), ended);
+        assert_eq!(server.replication.offset(), ReplicationOffset::ZERO);
+        drop(seat.exclusive());
     }
 }

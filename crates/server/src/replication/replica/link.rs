@@ -31,6 +31,8 @@ const MIN_READ_TIMEOUT: Duration = Duration::from_millis(1);
 pub enum LinkFailure {
     /// The role epoch is over: this server follows another primary, or none.
     EpochOver,
+    /// The process is about to end, and the stream cannot go on.
+    ShuttingDown,
     /// The primary closed the connection, or another thread of this server shut it down.
     Closed,
     /// Nothing was received for too long. Contains the log line.
@@ -50,7 +52,7 @@ impl LinkFailure {
     /// Logs the failure.
     pub fn log(&self) {
         match self {
-            LinkFailure::EpochOver | LinkFailure::Closed => {}
+            LinkFailure::EpochOver | LinkFailure::ShuttingDown | LinkFailure::Closed => {}
             LinkFailure::Timeout(line) => log::warning!("{line}"),
             LinkFailure::Protocol(line) | LinkFailure::Other(line) => log::warning!("{line}"),
         }

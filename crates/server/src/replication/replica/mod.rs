@@ -42,6 +42,7 @@ use rdb_channel::BufferedStream;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
+use weft_scripting::Requester;
 
 /// The time between two attempts to connect to a primary.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
@@ -153,6 +154,10 @@ impl ReplicaThread {
             let end = self.follow_until_broken(&primary, role_epoch);
             let repl = &self.server.replication;
             repl.drop_sockets(role_epoch);
+            if self.server.scripting.running.has_unfinished_unit() {
+                // A round may have run in part, behind the offset of the data: another link would bring it again.
+                return;
+            }
             let again = repl
                 .in_role_epoch(role_epoch, |state| state.phase = LinkState::Connect)
                 .is_some();
@@ -360,7 +365,9 @@ impl ReplicaThread {
             Ok(()) => self.run_stream(link, &mut stream, base, &mut received),
             Err(failure) => failure,
         };
-        server.forget_link(stream.client_mut().id);
+        let id = stream.client_mut().id;
+        server.scripting.running.withdraw(Requester::Client(id.get()));
+        server.forget_link(id);
         self.db = stream.db();
         if matches!(failure, LinkFailure::Protocol(_)) {
             // The offset at which the stream became invalid is unknown.
@@ -413,6 +420,7 @@ impl ReplicaThread {
         let executed = stream.run_commands(&mut self.seat, while_waiting);
         executed.map_err(|broken| match broken {
             StreamError::RoleChanged => LinkFailure::EpochOver,
+            StreamError::ShuttingDown => LinkFailure::ShuttingDown,
             StreamError::Closed => LinkFailure::Other("A command from primary closed the connection".into()),
             StreamError::Protocol => LinkFailure::Protocol("Protocol error from primary, discarding its input".into()),
         })

@@ -567,7 +567,8 @@ fn load_failure(path: &Path, offset: u64, fault: RdbFault, is_streamed: bool) ->
     ))
 }
 
-/// Runs `change` in exclusive mode if the role epoch is not over.
+/// Runs `change` in exclusive mode if the role epoch is not over, and the data have no part of a script that the end of
+/// the process has stopped.
 fn run_exclusive<R>(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -575,8 +576,9 @@ fn run_exclusive<R>(
     change: impl FnOnce(&mut Exclusive<'_>, ThreadIndex) -> R,
 ) -> Result<R, LinkFailure> {
     let thread_index = ThreadIndex::new(seat.index());
-    let in_term =
-        |all: &mut Exclusive<'_>| (server.replication.role_epoch() == role_epoch).then(|| change(all, thread_index));
+    let may_change =
+        || server.replication.role_epoch() == role_epoch && !server.scripting.running.has_unfinished_unit();
+    let in_term = |all: &mut Exclusive<'_>| may_change().then(|| change(all, thread_index));
     server.run_exclusive(seat, in_term).ok_or(LinkFailure::EpochOver)
 }
 
