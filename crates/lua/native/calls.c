@@ -23,7 +23,13 @@ struct weft_argument {
   double number;
 };
 
-enum { WEFT_KEYS, WEFT_ARGUMENTS };
+/* The words that a script is started with: its keys, and then its arguments. */
+struct weft_words {
+  const struct weft_bytes *words;
+  size_t keys;
+  size_t arguments;
+};
+
 enum { WEFT_REPLY, WEFT_FAILURE, WEFT_WRITTEN };
 enum { WEFT_TEXT, WEFT_NUMBER, WEFT_BOOLEAN, WEFT_STATUS, WEFT_NIL };
 
@@ -35,9 +41,6 @@ void weft_host_end_call (void);
 /* Ends a call that an error of Lua has left before weft_host_end_call, because memory for its reply was short. Returns 1
  * if there is such a call. */
 int weft_host_end_script (void);
-/* The number of keys or arguments of the script, and one of them. */
-size_t weft_host_word_count (int list);
-struct weft_bytes weft_host_word (int list, size_t index);
 /* Writes the value that a script returned as its reply. */
 void weft_host_write_result (int type, struct weft_bytes text, double number);
 
@@ -233,19 +236,17 @@ void weft_push_command_function (lua_State *L) {
 enum { RUN_FAILED, RUN_RETURNED, RUN_REPLIED, RUN_WITHOUT_MEMORY };
 
 /* Sets the elements of the table on the top of the stack. */
-static void set_words (lua_State *L, int list, size_t count) {
+static void set_words (lua_State *L, const struct weft_bytes *words, size_t count) {
   size_t index;
   for (index = 0; index < count; index++) {
-    struct weft_bytes word = weft_host_word(list, index);
-    lua_pushlstring(L, word.bytes, word.length);
+    lua_pushlstring(L, words[index].bytes, words[index].length);
     lua_rawseti(L, -2, (int)index + 1);
   }
 }
 
-static void push_words (lua_State *L, int list) {
-  size_t count = weft_host_word_count(list);
+static void push_words (lua_State *L, const struct weft_bytes *words, size_t count) {
   lua_createtable(L, (int)count, 0);
-  set_words(L, list, count);
+  set_words(L, words, count);
 }
 
 /* Writes the value on the top of the stack as a reply, if it is one of the simple ones. Returns 1 if it was. */
@@ -305,33 +306,35 @@ static int call_script (lua_State *L, int count) {
  *
  * With MAY_SHARE_WORDS, the table of the script before is used again if it is as a new one would be: that script has ended,
  * and it had no place in which to keep a reference. */
-static void set_global_words (lua_State *L, int name, int list) {
-  size_t count = weft_host_word_count(list);
+static void set_global_words (lua_State *L, int name, const struct weft_bytes *words, size_t count) {
   lua_pushvalue(L, name);
   lua_rawget(L, GLOBALS);
   if (lua_toboolean(L, MAY_SHARE_WORDS) && weft_is_plain_array(L, -1, (int)count)) {
-    set_words(L, list, count);
+    set_words(L, words, count);
     lua_pop(L, 1);
     return;
   }
   lua_pop(L, 1);
   lua_pushvalue(L, name);
-  push_words(L, list);
+  push_words(L, words, count);
   weft_set_readonly(L, GLOBALS, 0);
   lua_rawset(L, GLOBALS);
   weft_set_readonly(L, GLOBALS, 1);
 }
 
-/* The functions that start scripts. They take any value and the script, and return what call_script returns. */
+/* The functions that start scripts. They take the address of the words and the script, and return what call_script
+ * returns. */
 static int run_eval (lua_State *L) {
-  set_global_words(L, NAME_KEYS, WEFT_KEYS);
-  set_global_words(L, NAME_ARGV, WEFT_ARGUMENTS);
+  const struct weft_words *words = (const struct weft_words *)lua_touserdata(L, 1);
+  set_global_words(L, NAME_KEYS, words->words, words->keys);
+  set_global_words(L, NAME_ARGV, words->words + words->keys, words->arguments);
   return call_script(L, 0);
 }
 
 static int run_function (lua_State *L) {
-  push_words(L, WEFT_KEYS);
-  push_words(L, WEFT_ARGUMENTS);
+  const struct weft_words *words = (const struct weft_words *)lua_touserdata(L, 1);
+  push_words(L, words->words, words->keys);
+  push_words(L, words->words + words->keys, words->arguments);
   return call_script(L, 2);
 }
 
@@ -357,15 +360,16 @@ void weft_push_function_function (lua_State *L) {
   lua_pushcclosure(L, run_function, 2);
 }
 
-/* Runs a script by one of these functions. Errors go to `handler`. Returns how the script ended. The value that it returned
- * or threw, unless it was written as a reply, becomes the first element of the table `result`, which has a place for it.
- * Nothing here throws: only the protected call uses memory. */
-int weft_run_script (lua_State *L, const void *handler, const void *start, const void *script, const void *result) {
+/* Runs a script with these words by one of these functions. Errors go to `handler`. Returns how the script ended. The value
+ * that it returned or threw, unless it was written as a reply, becomes the first element of the table `result`, which has a
+ * place for it. Nothing here throws: only the protected call uses memory. */
+int weft_run_script (lua_State *L, const void *handler, const void *start, const void *script, const void *result,
+                     const struct weft_words *words) {
   int top = lua_gettop(L), end;
   if (!lua_checkstack(L, 4)) return RUN_WITHOUT_MEMORY;
   weft_push_function(L, handler);
   weft_push_function(L, start);
-  lua_pushnil(L);
+  lua_pushlightuserdata(L, (void *)words);
   weft_push_function(L, script);
   if (lua_pcall(L, 2, 2, top + 1) == 0) {
     end = (int)lua_tointeger(L, -2);

@@ -1,6 +1,6 @@
 //! Scripts that call commands: the border between `native/calls.c` and the host of the running script.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem;
 use std::ptr;
@@ -10,16 +10,10 @@ use std::slice;
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use mlua_sys::lua_State;
 
-/// Runs commands for a script, and knows what it was started with.
+/// Runs commands for a script.
 ///
 /// Its methods are called while Lua runs. None of them may panic.
 pub trait ScriptHost {
-    /// Returns the number of the script's keys or arguments.
-    fn word_count(&self, list: WordList) -> usize;
-
-    /// Returns one of the script's keys or arguments.
-    fn word(&self, list: WordList, index: usize) -> &[u8];
-
     /// Runs a command. If `is_result` is set, the script ends with this call and returns the value of the reply. The
     /// host may write the reply as that of the script then.
     fn call(&mut self, arguments: CallArguments<'_>, is_result: bool) -> CallEnd<'_>;
@@ -52,15 +46,6 @@ pub enum CallEnd<'a> {
     Written,
     /// The call has failed. The host keeps the failure until the function for failures asks for it.
     Failed,
-}
-
-/// The words that a script is started with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WordList {
-    /// KEYS.
-    Keys,
-    /// ARGV.
-    Arguments,
 }
 
 /// An argument of a call.
@@ -122,11 +107,6 @@ struct RawBytes {
 }
 
 impl RawBytes {
-    const NONE: RawBytes = RawBytes {
-        bytes: ptr::null(),
-        length: 0,
-    };
-
     fn new(bytes: &[u8]) -> Self {
         RawBytes {
             bytes: bytes.as_ptr().cast(),
@@ -140,6 +120,15 @@ impl RawBytes {
         // SAFETY: rule 2, as the caller says.
         unsafe { slice::from_raw_parts(self.bytes.cast(), self.length) }
     }
+}
+
+/// `struct weft_words`.
+#[repr(C)]
+#[derive(Debug)]
+struct RawWords {
+    words: *const RawBytes,
+    keys: usize,
+    arguments: usize,
 }
 
 /// `struct weft_argument`.
@@ -207,6 +196,7 @@ unsafe extern "C" {
         start: *const c_void,
         script: *const c_void,
         result: *const c_void,
+        words: *const RawWords,
     ) -> c_int;
 }
 
@@ -245,9 +235,14 @@ pub struct ScriptStarter {
     result: Pinned<Table>,
     /// Tells the scripts of this starter from those of another one.
     identity: Rc<()>,
+    /// Memory for the words of the next script.
+    words: RefCell<Vec<RawBytes>>,
     /// Must be dropped last: the other fields belong to this state.
     _lua: Lua,
 }
+
+/// The number of words for which memory is kept.
+const MAX_KEPT_WORDS: usize = 1024;
 
 /// A function that a [`ScriptStarter`] can call.
 #[derive(Debug)]
@@ -316,6 +311,7 @@ impl ScriptStarter {
             start: Pinned::function(start),
             result: Pinned::table(result),
             identity: Rc::new(()),
+            words: RefCell::default(),
             _lua: lua.clone(),
         })
     }
@@ -337,19 +333,33 @@ impl ScriptStarter {
         })
     }
 
-    /// Runs a script. No script of the same state may be running.
+    /// Runs a script with these keys and arguments. No script of the same state may be running.
     ///
     /// # Errors
     /// Fails if memory is exhausted before the script starts.
     ///
     /// # Panics
     /// If the script was prepared by another starter.
-    pub fn run(&self, script: &StartableScript) -> mlua::Result<ScriptEnd> {
+    pub fn run<'w>(
+        &self,
+        script: &StartableScript,
+        keys: impl Iterator<Item = &'w [u8]>,
+        arguments: impl Iterator<Item = &'w [u8]>,
+    ) -> mlua::Result<ScriptEnd> {
         assert!(
             Rc::ptr_eq(&self.identity, &script.starter),
             "a script is run by the starter that has prepared it"
         );
-        // SAFETY: rule 4.
+        let mut words = self.words.take();
+        words.extend(keys.map(RawBytes::new));
+        let key_count = words.len();
+        words.extend(arguments.map(RawBytes::new));
+        let raw_words = RawWords {
+            words: words.as_ptr(),
+            keys: key_count,
+            arguments: words.len() - key_count,
+        };
+        // SAFETY: rules 2 and 4.
         let end = unsafe {
             weft_run_script(
                 self.state,
@@ -357,8 +367,13 @@ impl ScriptStarter {
                 self.start.address,
                 script.function.address,
                 self.result.address,
+                &raw const raw_words,
             )
         };
+        words.clear();
+        if words.capacity() <= MAX_KEPT_WORDS {
+            *self.words.borrow_mut() = words;
+        }
         let take_result = || {
             let value: Value = self.result.handle.raw_get(1)?;
             self.result.handle.raw_set(1, Value::Nil)?;
@@ -392,13 +407,6 @@ const WRITTEN: c_int = 2;
 const RUN_FAILED: c_int = 0;
 const RUN_RETURNED: c_int = 1;
 const RUN_REPLIED: c_int = 2;
-
-fn word_list(list: c_int) -> WordList {
-    match list {
-        0 => WordList::Keys,
-        _ => WordList::Arguments,
-    }
-}
 
 #[unsafe(no_mangle)]
 extern "C" fn weft_host_call(
@@ -447,16 +455,6 @@ extern "C" fn weft_host_end_script() -> c_int {
         }
         None => 0,
     }
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn weft_host_word_count(list: c_int) -> usize {
-    with_current_host(|host| host.word_count(word_list(list))).unwrap_or(0)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn weft_host_word(list: c_int, index: usize) -> RawBytes {
-    with_current_host(|host| RawBytes::new(host.word(word_list(list), index))).unwrap_or(RawBytes::NONE)
 }
 
 #[unsafe(no_mangle)]

@@ -15,8 +15,9 @@
 //! 1. **Lua's debug library.** Only `getlocal` of it is kept. That function changes nothing and is called only from
 //!    Rust. Script code never sees the library and cannot load C modules.
 //! 2. **Pointers across the border to C.** A string that C passes is on Lua's stack until the Rust function returns.
-//!    The host is borrowed by [`calls::with_host`] for as long as a script runs, and is taken out of its place while it
-//!    is used or while C reads its reply: a finalizer that runs meanwhile finds no host.
+//!    The words of a script are borrowed until it has ended. The host is borrowed by [`calls::with_host`] for as long
+//!    as a script runs, and is taken out of its place while it is used or while C reads its reply: a finalizer that
+//!    runs meanwhile finds no host.
 //! 3. **Functions that push closures.** Each takes its upvalues from the stack and leaves one function. No function of
 //!    Rust that C calls uses Lua or unwinds, so a long jump of Lua never skips a frame of Rust.
 //! 4. **Addresses of Lua's objects.** Lua does not move objects. An address is passed to Lua only while a handle keeps

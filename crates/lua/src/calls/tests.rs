@@ -29,20 +29,6 @@ impl FakeHost {
 }
 
 impl ScriptHost for FakeHost {
-    fn word_count(&self, list: WordList) -> usize {
-        match list {
-            WordList::Keys => self.keys.len(),
-            WordList::Arguments => self.arguments.len(),
-        }
-    }
-
-    fn word(&self, list: WordList, index: usize) -> &[u8] {
-        match list {
-            WordList::Keys => self.keys[index],
-            WordList::Arguments => self.arguments[index],
-        }
-    }
-
     fn call(&mut self, arguments: CallArguments<'_>, is_result: bool) -> CallEnd<'_> {
         let words: Vec<String> = arguments
             .iter()
@@ -112,13 +98,20 @@ fn new_state() -> (Lua, ScriptStarter) {
     (lua, start)
 }
 
+/// Starts a script with the words of its host.
+fn start_script(start: &ScriptStarter, host: &mut FakeHost, script: &StartableScript) -> ScriptEnd {
+    let (keys, arguments) = (host.keys.clone(), host.arguments.clone());
+    let end = with_host(host, || start.run(script, keys.into_iter(), arguments.into_iter()));
+    end.expect("there is memory")
+}
+
 /// Runs a script. Returns the values that it left, or the result that the host got.
 fn run(host: &mut FakeHost, source: &str) -> String {
     let (lua, start) = new_state();
     let script = start
         .prepare(lua.load(source).into_function().expect("it compiles"))
         .expect("memory");
-    match with_host(host, || start.run(&script)).expect("there is memory") {
+    match start_script(&start, host, &script) {
         ScriptEnd::Replied => host.results.pop().expect("the host got the result"),
         ScriptEnd::Returned(value) => format!("returned a {}", value.type_name()),
         ScriptEnd::Failed(value) => format!("failed: {}", value.to_string().expect("a text")),
@@ -204,7 +197,7 @@ fn a_function_of_a_library_may_leave_the_reply_to_its_last_call() {
         .expect("memory");
     let mut host = FakeHost::replying(b":1\r\n");
     host.writes_results = true;
-    let end = with_host(&mut host, || start.run(&function)).expect("there is memory");
+    let end = start_script(&start, &mut host, &function);
     assert!(matches!(end, ScriptEnd::Replied));
     assert_eq!(
         (host.calls, host.results),
@@ -224,13 +217,13 @@ fn what_a_finalizer_calls_before_a_script_begins_is_not_its_result() {
     let returning = prepare("return 1");
     let mut host = FakeHost::replying(b"$1\r\nv\r\n");
     host.writes_results = true;
-    with_host(&mut host, || start.run(&leaving)).expect("there is memory");
+    start_script(&start, &mut host, &leaving);
     assert_eq!((host.calls.len(), host.results.len()), (0, 1));
     host.results.clear();
     // Lua looks for garbage while it creates so many words.
     let word = |number: u32| -> &'static [u8] { format!("{number:0100}").into_bytes().leak() };
     host.arguments = (0..50_000).map(word).collect();
-    let end = with_host(&mut host, || start.run(&returning)).expect("there is memory");
+    let end = start_script(&start, &mut host, &returning);
     assert!(matches!(end, ScriptEnd::Replied));
     assert_eq!(
         (host.calls, host.results),
@@ -345,9 +338,9 @@ fn no_script_sees_what_the_one_before_did_to_its_words() {
             .prepare(lua.load(change).into_function().expect("it compiles"))
             .expect("memory");
         let mut host = FakeHost::replying(b"");
-        with_host(&mut host, || start.run(&change_script)).expect("there is memory");
+        start_script(&start, &mut host, &change_script);
         host.results.clear();
-        with_host(&mut host, || start.run(&shows)).expect("there is memory");
+        start_script(&start, &mut host, &shows);
         assert_eq!(host.results, ["text 2 k1 k2 1a\0b nil nil nil nil"], "{change}");
     }
 }
@@ -362,7 +355,7 @@ fn functions_of_libraries_get_their_words_as_parameters() {
         .prepare(lua.load(source).into_function().expect("it compiles"))
         .expect("memory");
     let mut host = FakeHost::replying(b"");
-    let end = with_host(&mut host, || start.run(&function)).expect("there is memory");
+    let end = start_script(&start, &mut host, &function);
     assert!(matches!(end, ScriptEnd::Replied));
     assert_eq!(host.results, ["text k21nil"]);
 }
@@ -399,7 +392,7 @@ fn no_finalizer_runs_while_a_reply_is_converted() {
     ]
     .concat();
     let mut host = FakeHost::replying(&reply);
-    let end = with_host(&mut host, || start.run(&script)).expect("there is memory");
+    let end = start_script(&start, &mut host, &script);
     assert!(matches!(end, ScriptEnd::Replied), "{end:?}");
     assert_eq!(host.results, [format!("text {elements} 0 20 0")]);
 }
@@ -428,7 +421,7 @@ fn a_script_replies_although_memory_was_short_for_a_reply() {
     let mut host = FakeHost::replying(&[b"$4000000\r\n", &vec![b'x'; 4_000_000][..], b"\r\n"].concat());
     lua.set_memory_limit(lua.used_memory() + 1_000_000)
         .expect("it can be limited");
-    let end = with_host(&mut host, || start.run(&script)).expect("there is memory for the script");
+    let end = start_script(&start, &mut host, &script);
     assert!(matches!(end, ScriptEnd::Replied));
     assert_eq!(host.results, ["text false not enough memory"]);
 }

@@ -6,7 +6,7 @@
 //! only errors, and types of replies that RESP2 does not have, become values of `mlua` on the way.
 
 use mlua::{Lua, MultiValue, Value};
-use weft_lua::calls::{self, CallArgument, CallArguments, CallEnd, ScriptHost, ScriptResult, WordList};
+use weft_lua::calls::{self, CallArgument, CallArguments, CallEnd, ScriptHost, ScriptResult};
 use weft_resp::{ArgRange, Args, Protocol, Reply, number};
 
 use super::{CallResult, Host, InterpreterShared};
@@ -24,6 +24,20 @@ pub struct ScriptWords<'a> {
 
 /// The number of words before the keys.
 const WORDS_BEFORE_KEYS: usize = 3;
+
+impl<'a> ScriptWords<'a> {
+    /// Returns the keys.
+    pub(super) fn keys(self) -> impl Iterator<Item = &'a [u8]> {
+        let indices = WORDS_BEFORE_KEYS..WORDS_BEFORE_KEYS + self.key_count;
+        indices.map(move |index| self.command.argument(index))
+    }
+
+    /// Returns the arguments.
+    pub(super) fn arguments(self) -> impl Iterator<Item = &'a [u8]> {
+        let indices = WORDS_BEFORE_KEYS + self.key_count..self.command.len();
+        indices.map(move |index| self.command.argument(index))
+    }
+}
 
 /// The request of one call, in buffers that are used again.
 #[derive(Debug, Default)]
@@ -56,7 +70,6 @@ impl HostSettings {
 pub(super) struct HostGate<'h, 'r> {
     host: &'h mut dyn Host,
     shared: &'h InterpreterShared,
-    words: ScriptWords<'h>,
     reply: &'h mut Reply<'r>,
     request: CallRequest,
     /// The settings that the host has.
@@ -147,16 +160,10 @@ impl CallRequest {
 }
 
 impl<'h, 'r> HostGate<'h, 'r> {
-    pub(super) fn new(
-        host: &'h mut dyn Host,
-        shared: &'h InterpreterShared,
-        words: ScriptWords<'h>,
-        reply: &'h mut Reply<'r>,
-    ) -> Self {
+    pub(super) fn new(host: &'h mut dyn Host, shared: &'h InterpreterShared, reply: &'h mut Reply<'r>) -> Self {
         HostGate {
             host,
             shared,
-            words,
             reply,
             request: shared.request.take(),
             settings: HostSettings::INITIAL,
@@ -218,22 +225,6 @@ fn call_host<'a>(
 }
 
 impl ScriptHost for HostGate<'_, '_> {
-    fn word_count(&self, list: WordList) -> usize {
-        let after_keys = WORDS_BEFORE_KEYS + self.words.key_count;
-        match list {
-            WordList::Keys => self.words.key_count,
-            WordList::Arguments => self.words.command.len().saturating_sub(after_keys),
-        }
-    }
-
-    fn word(&self, list: WordList, index: usize) -> &[u8] {
-        let first = match list {
-            WordList::Keys => WORDS_BEFORE_KEYS,
-            WordList::Arguments => WORDS_BEFORE_KEYS + self.words.key_count,
-        };
-        self.words.command.argument(first + index)
-    }
-
     fn call(&mut self, arguments: CallArguments<'_>, is_result: bool) -> CallEnd<'_> {
         self.request.begin();
         for argument in arguments.iter() {

@@ -604,8 +604,8 @@ impl Interpreter {
         self.shared.json.restore_defaults();
         let most_reply_bytes = host.reply_bytes_max();
         let begin = reply.len();
-        let gate = HostGate::new(host, &self.shared, words, reply);
-        let ended = gate.run(|| self.start.run(&program.callback));
+        let gate = HostGate::new(host, &self.shared, reply);
+        let ended = gate.run(|| self.start.run(&program.callback, words.keys(), words.arguments()));
         // The run goes on until its result is written: a small value can make a reply that takes forever.
         let ended = ended.and_then(|end| self.write_end(end, most_reply_bytes, reply));
         let Some(CurrentRun { run, .. }) = self.shared.checks.run.take() else {
