@@ -169,7 +169,7 @@ pub const PATCHES: &[Patch] = &[
         search: "      TValue *oldval = luaH_set(L, h, key);",
         occurrences: 1,
         replace: "      TValue *oldval;\n      if (h->is_readonly) luaG_runerror(L, READONLY_ERROR);\n      \
-                  oldval = luaH_set(L, h, key);",
+                  G(L)->stores++;\n      oldval = luaH_set(L, h, key);",
     },
     Patch {
         file: "lvm.c",
@@ -181,19 +181,19 @@ pub const PATCHES: &[Patch] = &[
         file: "lapi.c",
         search: "  setobj2t(L, luaH_set(L, hvalue(t), L->top-2), L->top-1);",
         occurrences: 1,
-        replace: "  check_not_readonly(L, hvalue(t));\n  setobj2t(L, luaH_set(L, hvalue(t), L->top-2), L->top-1);",
+        replace: "  begin_store(L, hvalue(t));\n  setobj2t(L, luaH_set(L, hvalue(t), L->top-2), L->top-1);",
     },
     Patch {
         file: "lapi.c",
         search: "  setobj2t(L, luaH_setnum(L, hvalue(o), n), L->top-1);",
         occurrences: 1,
-        replace: "  check_not_readonly(L, hvalue(o));\n  setobj2t(L, luaH_setnum(L, hvalue(o), n), L->top-1);",
+        replace: "  begin_store(L, hvalue(o));\n  setobj2t(L, luaH_setnum(L, hvalue(o), n), L->top-1);",
     },
     Patch {
         file: "lapi.c",
         search: "      hvalue(obj)->metatable = mt;",
         occurrences: 1,
-        replace: "      check_not_readonly(L, hvalue(obj));\n      hvalue(obj)->metatable = mt;",
+        replace: "      begin_store(L, hvalue(obj));\n      hvalue(obj)->metatable = mt;",
     },
     Patch {
         file: "lapi.c",
@@ -202,8 +202,9 @@ pub const PATCHES: &[Patch] = &[
         replace: concat!(
             readonly_error!(),
             r"
-static void check_not_readonly (lua_State *L, const Table *table) {
+static void begin_store (lua_State *L, const Table *table) {
   if (table->is_readonly) luaG_runerror(L, READONLY_ERROR);
+  G(L)->stores++;
 }
 
 LUA_API void weft_set_readonly (lua_State *L, int idx, int is_readonly) {
@@ -246,6 +247,88 @@ LUA_API void weft_reset_collector (lua_State *L) {
 
 LUA_API void lua_settable (lua_State *L, int idx) {"
         ),
+    },
+    // A script that has stored nothing, and created nothing but strings, has kept nothing of what it was started with.
+    // So all stores of values in tables, functions, userdata and other threads are counted. Something new could have
+    // the address of something that has been collected meanwhile, so the steps of the collector are counted, too.
+    Patch {
+        file: "lstate.h",
+        search: "  lu_mem gcdept;  /* how much GC is `behind schedule' */",
+        occurrences: 1,
+        replace: "  lu_mem gcdept;  /* how much GC is `behind schedule' */\n  \
+                  size_t stores;\n  size_t gc_steps;",
+    },
+    Patch {
+        file: "lstate.c",
+        search: "  g->gcdept = 0;",
+        occurrences: 1,
+        replace: "  g->gcdept = 0;\n  g->stores = 0;\n  g->gc_steps = 0;",
+    },
+    Patch {
+        file: "lvm.c",
+        search: "        setobj(L, uv->v, ra);",
+        occurrences: 1,
+        replace: "        G(L)->stores++;\n        setobj(L, uv->v, ra);",
+    },
+    Patch {
+        file: "lvm.c",
+        search: "        last = ((c-1)*LFIELDS_PER_FLUSH) + n;",
+        occurrences: 1,
+        replace: "        G(L)->stores++;\n        last = ((c-1)*LFIELDS_PER_FLUSH) + n;",
+    },
+    Patch {
+        file: "lapi.c",
+        search: "  /* explicit test for incompatible code */",
+        occurrences: 1,
+        replace: "  if (idx <= LUA_REGISTRYINDEX) G(L)->stores++;\n  /* explicit test for incompatible code */",
+    },
+    Patch {
+        file: "lapi.c",
+        search: "  from->top -= n;",
+        occurrences: 1,
+        replace: "  G(from)->stores++;\n  from->top -= n;",
+    },
+    Patch {
+        file: "lapi.c",
+        search: "      uvalue(obj)->metatable = mt;",
+        occurrences: 1,
+        replace: "      G(L)->stores++;\n      uvalue(obj)->metatable = mt;",
+    },
+    Patch {
+        file: "lapi.c",
+        search: "      G(L)->mt[ttype(obj)] = mt;",
+        occurrences: 1,
+        replace: "      G(L)->stores++;\n      G(L)->mt[ttype(obj)] = mt;",
+    },
+    Patch {
+        file: "lapi.c",
+        search: "  if (res) luaC_objbarrier(L, gcvalue(o), hvalue(L->top - 1));",
+        occurrences: 1,
+        replace: "  G(L)->stores++;\n  if (res) luaC_objbarrier(L, gcvalue(o), hvalue(L->top - 1));",
+    },
+    Patch {
+        file: "lapi.c",
+        search: "    setobj(L, val, L->top);",
+        occurrences: 1,
+        replace: "    G(L)->stores++;\n    setobj(L, val, L->top);",
+    },
+    Patch {
+        file: "ldo.c",
+        search: "  luai_userstateresume(L, nargs);",
+        occurrences: 1,
+        replace: "  G(L)->stores++;\n  luai_userstateresume(L, nargs);",
+    },
+    Patch {
+        file: "lgc.c",
+        search: "  l_mem lim = (GCSTEPSIZE/100) * g->gcstepmul;",
+        occurrences: 1,
+        replace: "  l_mem lim = (GCSTEPSIZE/100) * g->gcstepmul;\n  g->gc_steps++;",
+    },
+    Patch {
+        file: "lgc.c",
+        search: "void luaC_fullgc (lua_State *L) {\n  global_State *g = G(L);",
+        occurrences: 1,
+        replace: "void luaC_fullgc (lua_State *L) {\n  global_State *g = G(L);\n  g->gc_steps++;",
     },
     // A cycle of the garbage collector visits all that the state keeps: some 80 KB of libraries. It would begin when
     // there is as much garbage as that, after some hundred short scripts. There may be 256 KB of garbage instead.

@@ -8,9 +8,11 @@
 
 #include "lua.h"
 #include "lauxlib.h"
+#include "lgc.h"
 #include "lobject.h"
 #include "lopcodes.h"
 #include "lstate.h"
+#include "ltable.h"
 
 /* A word of a command, or bytes of a reply. An argument without bytes is a number. */
 struct weft_bytes {
@@ -228,12 +230,41 @@ void weft_push_command_function (lua_State *L) {
 /* The upvalues of the functions that start scripts. */
 #define RESULT_ERR lua_upvalueindex(1)
 #define RESULT_OK lua_upvalueindex(2)
+/* Those of run_eval. */
 #define GLOBALS lua_upvalueindex(3)
 #define NAME_KEYS lua_upvalueindex(4)
 #define NAME_ARGV lua_upvalueindex(5)
 #define MAY_SHARE_WORDS lua_upvalueindex(6)
+/* Those of run_function, as positions in its array of upvalues: the tables of the function before, if they may be used
+ * again. */
+enum { LAST_KEYS = 2, LAST_ARGUMENTS = 3 };
 
 enum { RUN_FAILED, RUN_RETURNED, RUN_REPLIED, RUN_WITHOUT_MEMORY };
+
+/* What a Lua state has done up to a point: its counts of stores and of steps of the collector, and its latest objects. Patches
+ * of Lua add the counts. */
+struct weft_past {
+  size_t stores;
+  size_t gc_steps;
+  const GCObject *object;
+  const GCObject *userdata;
+};
+
+static void note_past (lua_State *L, struct weft_past *past) {
+  const global_State *g = G(L);
+  past->stores = g->stores;
+  past->gc_steps = g->gc_steps;
+  past->object = g->rootgc;
+  past->userdata = g->mainthread->next;
+}
+
+/* Returns 1 if nothing but strings has been created since then, nothing was collected, and no value was stored anywhere but on
+ * the stack of the thread. Whatever a function that has ended meanwhile has got or created, nothing refers to it any more. */
+static int has_kept_nothing (lua_State *L, const struct weft_past *past) {
+  const global_State *g = G(L);
+  return g->stores == past->stores && g->gc_steps == past->gc_steps && g->rootgc == past->object
+    && g->mainthread->next == past->userdata;
+}
 
 /* Sets the elements of the table on the top of the stack. */
 static void set_words (lua_State *L, const struct weft_bytes *words, size_t count) {
@@ -290,14 +321,18 @@ static void end_left_call (lua_State *L) {
   if (weft_host_end_script()) lua_gc(L, LUA_GCRESTART, 0);
 }
 
-/* Calls the script, which is below its `count` arguments; below it is one more value. Returns how the script ended, and the
- * value that it returned. */
+/* Calls the script, which is below its `count` arguments. Returns how it ended. The value that it returned is on the top of
+ * the stack if it was not written as a reply. */
 static int call_script (lua_State *L, int count) {
   lua_call(L, count, 1);
   end_left_call(L);
-  lua_pushinteger(L, write_simple_result(L) ? RUN_REPLIED : RUN_RETURNED);
-  lua_replace(L, 1);
-  lua_settop(L, 2);
+  return write_simple_result(L) ? RUN_REPLIED : RUN_RETURNED;
+}
+
+/* Ends a function that starts scripts. It returns how the script ended, and what is on the top of the stack. */
+static int return_end (lua_State *L, int end) {
+  lua_pushinteger(L, end);
+  lua_insert(L, -2);
   return 2;
 }
 
@@ -322,20 +357,53 @@ static void set_global_words (lua_State *L, int name, const struct weft_bytes *w
   weft_set_readonly(L, GLOBALS, 1);
 }
 
-/* The functions that start scripts. They take the address of the words and the script, and return what call_script
+/* The functions that start scripts. They take the address of the words and the script, and return what return_end
  * returns. */
 static int run_eval (lua_State *L) {
   const struct weft_words *words = (const struct weft_words *)lua_touserdata(L, 1);
   set_global_words(L, NAME_KEYS, words->words, words->keys);
   set_global_words(L, NAME_ARGV, words->words + words->keys, words->arguments);
-  return call_script(L, 0);
+  return return_end(L, call_script(L, 0));
 }
 
+/* Pushes a table with these words. It is the one at `place` if that can be used again, which is removed from there. */
+static void take_last_words (lua_State *L, int place, const struct weft_bytes *words, size_t count) {
+  TValue *last = &curr_func(L)->c.upvalue[place];
+  if (!ttistable(last) || !luaH_isplainarray(hvalue(last), (int)count)) {
+    push_words(L, words, count);
+    return;
+  }
+  weft_push_table(L, hvalue(last));
+  setnilvalue(last);
+  set_words(L, words, count);
+}
+
+/* Leaves the table at `index` of the stack for the next function. */
+static void leave_last_words (lua_State *L, int place, int index) {
+  Closure *starter = curr_func(L);
+  const TValue *table = L->base + index - 1;
+  setobj(L, &starter->c.upvalue[place], table);
+  luaC_barrier(L, starter, table);
+}
+
+/* A function may keep a table of words, since its library has tables and variables that last. The next function gets the same
+ * tables if this one has kept nothing. */
 static int run_function (lua_State *L) {
   const struct weft_words *words = (const struct weft_words *)lua_touserdata(L, 1);
-  push_words(L, words->words, words->keys);
-  push_words(L, words->words + words->keys, words->arguments);
-  return call_script(L, 2);
+  struct weft_past past;
+  int end;
+  take_last_words(L, LAST_KEYS, words->words, words->keys);
+  take_last_words(L, LAST_ARGUMENTS, words->words + words->keys, words->arguments);
+  lua_pushvalue(L, 2);
+  lua_pushvalue(L, 3);
+  lua_pushvalue(L, 4);
+  note_past(L, &past);
+  end = call_script(L, 2);
+  if (end == RUN_REPLIED && has_kept_nothing(L, &past)) {
+    leave_last_words(L, LAST_KEYS, 3);
+    leave_last_words(L, LAST_ARGUMENTS, 4);
+  }
+  return return_end(L, end);
 }
 
 /* Takes the table of global variables and MAY_SHARE_WORDS from the stack, and pushes the function that runs scripts: it sets
@@ -357,7 +425,9 @@ void weft_push_eval_function (lua_State *L) {
 void weft_push_function_function (lua_State *L) {
   lua_pushliteral(L, "err");
   lua_pushliteral(L, "ok");
-  lua_pushcclosure(L, run_function, 2);
+  lua_pushnil(L);
+  lua_pushnil(L);
+  lua_pushcclosure(L, run_function, 4);
 }
 
 /* Runs a script with these words by one of these functions. Errors go to `handler`. Returns how the script ended. The value

@@ -290,7 +290,7 @@ impl ScriptStarter {
     }
 
     /// Creates a starter that passes the keys and arguments as parameters to a function of a library. `handler` gets
-    /// what the function throws.
+    /// what the function throws. A function gets the tables of the one before if that one has kept nothing at all.
     ///
     /// # Errors
     /// Fails if memory is exhausted.

@@ -360,6 +360,117 @@ fn functions_of_libraries_get_their_words_as_parameters() {
     assert_eq!(host.results, ["text k21nil"]);
 }
 
+/// Returns a state, the function that starts functions of libraries in it, and the functions that a library returns.
+fn library<const COUNT: usize>(source: &str) -> (Lua, ScriptStarter, [StartableScript; COUNT]) {
+    let (lua, _) = new_state();
+    let handler = lua.load("return ...").into_function().expect("it compiles");
+    let start = ScriptStarter::for_functions(&lua, handler).expect("memory");
+    let functions: Table = lua.load(source).eval().expect("the library loads");
+    let prepare = |index: usize| start.prepare(functions.raw_get(index + 1).expect("a function"));
+    let prepared = std::array::from_fn(|index| prepare(index).expect("memory"));
+    (lua, start, prepared)
+}
+
+/// Runs a function with two keys. Returns its result.
+fn run_with_keys(start: &ScriptStarter, keys: [&'static [u8]; 2], function: &StartableScript) -> String {
+    let mut host = FakeHost::replying(b"$5\r\nvalue\r\n");
+    host.keys = keys.to_vec();
+    match start_script(start, &mut host, function) {
+        ScriptEnd::Replied => host.results.pop().expect("the host got the result"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// What a library has, in the tests of what its functions keep: variables, a table, and a coroutine that keeps what it
+/// is given until it is asked again.
+const PLACES: &str = "
+    local kept
+    local list = {}
+    local waiting = coroutine.wrap(function()
+        local value = coroutine.yield()
+        coroutine.yield()
+        coroutine.yield(value)
+    end)
+    waiting()
+    local function holder() end ";
+
+/// Ways to keep a value, and to get it back.
+const KEEPERS: &[(&str, &str)] = &[
+    ("kept = value", "kept"),
+    ("kept = {value}", "kept[1]"),
+    ("kept = function() return value end", "kept()"),
+    ("list.x = value", "list.x"),
+    ("list[1] = value", "list[1]"),
+    ("list[value] = 1", "(next(list))"),
+    ("list[value] = 1 list[value] = nil list.x = value", "list.x"),
+    ("rawset(list, 'x', value)", "list.x"),
+    ("rawset(list, 1, value)", "list[1]"),
+    ("table.insert(list, value)", "list[1]"),
+    ("local _ = (function(...) kept = ... end)(value)", "kept"),
+    ("setmetatable(list, {__index = function() return value end})", "list.x"),
+    (
+        "setmetatable(list, {__newindex = function(_, _, v) kept = v end}) list.x = value",
+        "kept",
+    ),
+    ("waiting(value)", "waiting()"),
+    ("pcall(function() kept = value error('no') end)", "kept"),
+    ("kept = value collectgarbage() collectgarbage()", "kept"),
+    ("setfenv(holder, {value = value})", "getfenv(holder).value"),
+];
+
+#[test]
+fn a_function_gets_no_words_that_another_one_has_kept() {
+    for (keep, show) in KEEPERS {
+        let source = format!(
+            "{PLACES}
+             local function keep(value) {keep} end
+             local function other(keys) return keys[1] end
+             local function show() return ({show})[1] end
+             return {{keep, other, show}}"
+        );
+        let (_lua, start, [keep_words, other, show_words]) = library::<3>(&source);
+        run_with_keys(&start, [b"k1", b"k2"], &keep_words);
+        assert_eq!(run_with_keys(&start, [b"o1", b"o2"], &other), "text o1", "{keep}");
+        assert_eq!(run_with_keys(&start, [b"s1", b"s2"], &show_words), "text k1", "{keep}");
+    }
+}
+
+#[test]
+fn a_function_finds_nothing_that_another_one_has_done_to_its_words() {
+    let source = "
+        local function change_element(keys) keys[1] = 'x' end
+        local function add(keys) keys.x = 1 end
+        local function remove(keys) keys[2] = nil end
+        local function grow(keys) for i = 1, 100 do keys[i] = i end end
+        local function fail(keys) error(keys) end
+        local function set_metatable(keys) setmetatable(keys, {__index = function() return 1 end}) end
+        local function show(keys)
+            return #keys .. keys[1] .. keys[2] .. tostring(keys[3]) .. tostring(keys.x)
+        end
+        return {change_element, add, remove, grow, fail, set_metatable, show}";
+    let (_lua, start, [others @ .., show]) = library::<7>(source);
+    for other in &others {
+        run_with_keys(&start, [b"k1", b"k2"], other);
+        assert_eq!(run_with_keys(&start, [b"s1", b"s2"], &show), "text 2s1s2nilnil");
+    }
+}
+
+#[test]
+fn functions_that_keep_nothing_use_the_same_tables() {
+    let source = "
+        local kept
+        local function show(keys, arguments) call('x', keys[1]) return tostring(keys) .. tostring(arguments) end
+        local function keep(keys) kept = keys[1] return tostring(keys) end
+        return {show, keep}";
+    let (lua, start, [show, keep]) = library::<2>(source);
+    // The collector does not run meanwhile.
+    lua.gc_collect().expect("it runs");
+    let first = run_with_keys(&start, [b"k1", b"k2"], &show);
+    assert_eq!(run_with_keys(&start, [b"o1", b"o2"], &show), first);
+    run_with_keys(&start, [b"k1", b"k2"], &keep);
+    assert_ne!(run_with_keys(&start, [b"k1", b"k2"], &show), first);
+}
+
 #[test]
 fn no_finalizer_runs_while_a_reply_is_converted() {
     let (lua, start) = new_state();
