@@ -330,6 +330,37 @@ LUA_API void lua_settable (lua_State *L, int idx) {"
         occurrences: 1,
         replace: "void luaC_fullgc (lua_State *L) {\n  global_State *g = G(L);\n  g->gc_steps++;",
     },
+    // The strings of a script that has kept nothing are freed at its end. So collections of garbage are rare, and the
+    // next script uses the same memory. The main thread's latest strings are noted for that. A count above the maximum
+    // says that there were others.
+    Patch {
+        file: "lstate.h",
+        search: "  size_t gc_steps;",
+        occurrences: 1,
+        replace: "  size_t gc_steps;\n  TString *new_strings[NEW_STRINGS_MAX];\n  int new_string_count;",
+    },
+    Patch {
+        file: "lstate.h",
+        search: "/*\n** `global state', shared by all threads of this state\n*/",
+        occurrences: 1,
+        replace: "#define NEW_STRINGS_MAX 32\n\n\
+                  /*\n** `global state', shared by all threads of this state\n*/",
+    },
+    Patch {
+        file: "lstate.c",
+        search: "  g->gc_steps = 0;",
+        occurrences: 1,
+        replace: "  g->gc_steps = 0;\n  g->new_string_count = 0;",
+    },
+    Patch {
+        file: "lstring.c",
+        search: "  tb->nuse++;",
+        occurrences: 1,
+        replace: "  tb->nuse++;\n  \
+                  if (L == G(L)->mainthread && G(L)->new_string_count < NEW_STRINGS_MAX)\n    \
+                  G(L)->new_strings[G(L)->new_string_count++] = ts;\n  \
+                  else\n    G(L)->new_string_count = NEW_STRINGS_MAX + 1;",
+    },
     // A cycle of the garbage collector visits all that the state keeps: some 80 KB of libraries. It would begin when
     // there is as much garbage as that, after some hundred short scripts. There may be 256 KB of garbage instead.
     Patch {

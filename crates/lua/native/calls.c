@@ -9,9 +9,11 @@
 #include "lua.h"
 #include "lauxlib.h"
 #include "lgc.h"
+#include "lmem.h"
 #include "lobject.h"
 #include "lopcodes.h"
 #include "lstate.h"
+#include "lstring.h"
 #include "ltable.h"
 
 /* A word of a command, or bytes of a reply. An argument without bytes is a number. */
@@ -238,6 +240,8 @@ void weft_push_command_function (lua_State *L) {
 /* Those of run_function, as positions in its array of upvalues: the tables of the function before, if they may be used
  * again. */
 enum { LAST_KEYS = 2, LAST_ARGUMENTS = 3 };
+/* Tables of more words are not left for the next function. */
+#define LEFT_WORDS_MAX 32
 
 enum { RUN_FAILED, RUN_RETURNED, RUN_REPLIED, RUN_WITHOUT_MEMORY };
 
@@ -265,6 +269,19 @@ static int has_kept_nothing (lua_State *L, const struct weft_past *past) {
   return g->stores == past->stores && g->gc_steps == past->gc_steps && g->rootgc == past->object
     && g->mainthread->next == past->userdata;
 }
+
+/* The start of a script. */
+struct weft_start {
+  const struct weft_words *words;
+  /* The steps of the collector before its words are created: a finalizer that runs meanwhile may keep some of them. */
+  size_t gc_steps;
+  /* The state as of the time at which the script is called, and the tables that contain its words. */
+  struct weft_past past;
+  Table *keys;
+  Table *arguments;
+  /* 1 if nobody can see these tables once the script has ended. */
+  int may_clear_words;
+};
 
 /* Sets the elements of the table on the top of the stack. */
 static void set_words (lua_State *L, const struct weft_bytes *words, size_t count) {
@@ -340,29 +357,36 @@ static int return_end (lua_State *L, int end) {
  * leave the table changeable.
  *
  * With MAY_SHARE_WORDS, the table of the script before is used again if it is as a new one would be: that script has ended,
- * and it had no place in which to keep a reference. */
-static void set_global_words (lua_State *L, int name, const struct weft_bytes *words, size_t count) {
+ * and it had no place in which to keep a reference. Returns the table. */
+static Table *set_global_words (lua_State *L, int name, const struct weft_bytes *words, size_t count) {
+  Table *table;
   lua_pushvalue(L, name);
   lua_rawget(L, GLOBALS);
   if (lua_toboolean(L, MAY_SHARE_WORDS) && weft_is_plain_array(L, -1, (int)count)) {
     set_words(L, words, count);
+    table = hvalue(L->top - 1);
     lua_pop(L, 1);
-    return;
+    return table;
   }
   lua_pop(L, 1);
   lua_pushvalue(L, name);
   push_words(L, words, count);
+  table = hvalue(L->top - 1);
   weft_set_readonly(L, GLOBALS, 0);
   lua_rawset(L, GLOBALS);
   weft_set_readonly(L, GLOBALS, 1);
+  return table;
 }
 
-/* The functions that start scripts. They take the address of the words and the script, and return what return_end
+/* The functions that start scripts. They take the address of the start and the script, and return what return_end
  * returns. */
 static int run_eval (lua_State *L) {
-  const struct weft_words *words = (const struct weft_words *)lua_touserdata(L, 1);
-  set_global_words(L, NAME_KEYS, words->words, words->keys);
-  set_global_words(L, NAME_ARGV, words->words + words->keys, words->arguments);
+  struct weft_start *start = (struct weft_start *)lua_touserdata(L, 1);
+  const struct weft_words *words = start->words;
+  start->keys = set_global_words(L, NAME_KEYS, words->words, words->keys);
+  start->arguments = set_global_words(L, NAME_ARGV, words->words + words->keys, words->arguments);
+  start->may_clear_words = lua_toboolean(L, MAY_SHARE_WORDS);
+  note_past(L, &start->past);
   return return_end(L, call_script(L, 0));
 }
 
@@ -378,10 +402,18 @@ static void take_last_words (lua_State *L, int place, const struct weft_bytes *w
   set_words(L, words, count);
 }
 
-/* Leaves the table at `index` of the stack for the next function. */
+static void clear_elements (Table *words) {
+  int index;
+  for (index = 0; index < words->sizearray; index++) setnilvalue(&words->array[index]);
+}
+
+/* Leaves the table at `index` of the stack for the next function, if it is small. Its elements are removed: they may be
+ * large, and nothing else would let the collector free them if there is no next function. */
 static void leave_last_words (lua_State *L, int place, int index) {
   Closure *starter = curr_func(L);
   const TValue *table = L->base + index - 1;
+  if (hvalue(table)->sizearray > LEFT_WORDS_MAX) return;
+  clear_elements(hvalue(table));
   setobj(L, &starter->c.upvalue[place], table);
   luaC_barrier(L, starter, table);
 }
@@ -389,17 +421,20 @@ static void leave_last_words (lua_State *L, int place, int index) {
 /* A function may keep a table of words, since its library has tables and variables that last. The next function gets the same
  * tables if this one has kept nothing. */
 static int run_function (lua_State *L) {
-  const struct weft_words *words = (const struct weft_words *)lua_touserdata(L, 1);
-  struct weft_past past;
+  struct weft_start *start = (struct weft_start *)lua_touserdata(L, 1);
+  const struct weft_words *words = start->words;
   int end;
   take_last_words(L, LAST_KEYS, words->words, words->keys);
   take_last_words(L, LAST_ARGUMENTS, words->words + words->keys, words->arguments);
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 3);
   lua_pushvalue(L, 4);
-  note_past(L, &past);
+  start->keys = hvalue(L->base + 2);
+  start->arguments = hvalue(L->base + 3);
+  start->may_clear_words = 1;
+  note_past(L, &start->past);
   end = call_script(L, 2);
-  if (end == RUN_REPLIED && has_kept_nothing(L, &past)) {
+  if (end == RUN_REPLIED && has_kept_nothing(L, &start->past)) {
     leave_last_words(L, LAST_KEYS, 3);
     leave_last_words(L, LAST_ARGUMENTS, 4);
   }
@@ -430,16 +465,43 @@ void weft_push_function_function (lua_State *L) {
   lua_pushcclosure(L, run_function, 4);
 }
 
+/* Frees a string that nothing refers to. */
+static void free_string (lua_State *L, TString *string) {
+  stringtable *strings = &G(L)->strt;
+  GCObject **link = &strings->hash[lmod(string->tsv.hash, strings->size)];
+  while (*link != obj2gco(string)) link = &(*link)->gch.next;
+  *link = string->tsv.next;
+  strings->nuse--;
+  luaM_freemem(L, string, sizestring(&string->tsv));
+}
+
+/* Frees the strings that were created for a script, and by it, if all of them are known and nothing has freed or kept some of
+ * them. Only the tables of words refer to them then. */
+static void free_new_strings (lua_State *L, const struct weft_start *start) {
+  global_State *g = G(L);
+  int index;
+  if (g->gc_steps != start->gc_steps || !has_kept_nothing(L, &start->past)) return;
+  if (g->new_string_count > NEW_STRINGS_MAX || !start->may_clear_words) return;
+  clear_elements(start->keys);
+  clear_elements(start->arguments);
+  for (index = 0; index < g->new_string_count; index++) free_string(L, g->new_strings[index]);
+  g->new_string_count = 0;
+}
+
 /* Runs a script with these words by one of these functions. Errors go to `handler`. Returns how the script ended. The value
  * that it returned or threw, unless it was written as a reply, becomes the first element of the table `result`, which has a
  * place for it. Nothing here throws: only the protected call uses memory. */
 int weft_run_script (lua_State *L, const void *handler, const void *start, const void *script, const void *result,
                      const struct weft_words *words) {
+  struct weft_start started;
   int top = lua_gettop(L), end;
   if (!lua_checkstack(L, 4)) return RUN_WITHOUT_MEMORY;
+  started.words = words;
+  started.gc_steps = G(L)->gc_steps;
+  G(L)->new_string_count = 0;
   weft_push_function(L, handler);
   weft_push_function(L, start);
-  lua_pushlightuserdata(L, (void *)words);
+  lua_pushlightuserdata(L, &started);
   weft_push_function(L, script);
   if (lua_pcall(L, 2, 2, top + 1) == 0) {
     end = (int)lua_tointeger(L, -2);
@@ -454,6 +516,7 @@ int weft_run_script (lua_State *L, const void *handler, const void *start, const
     lua_rawseti(L, -2, 1);
   }
   lua_settop(L, top);
+  if (end == RUN_REPLIED) free_new_strings(L, &started);
   return end;
 }
 

@@ -471,6 +471,160 @@ fn functions_that_keep_nothing_use_the_same_tables() {
     assert_ne!(run_with_keys(&start, [b"k1", b"k2"], &show), first);
 }
 
+/// Ways to keep a value that the collector has part in.
+const COLLECTED_KEEPERS: &[(&str, &str)] = &[
+    ("collectgarbage() kept = value collectgarbage()", "kept"),
+    ("for i = 1, 20000 do local _ = {i} end kept = value", "kept"),
+    ("for i = 1, 40 do local _ = 'new ' .. i end kept = value", "kept"),
+    ("local other = {value} collectgarbage() kept = other[1]", "kept"),
+];
+
+/// Scripts and functions use the memory of earlier ones: what they have kept must not be in it.
+#[test]
+fn strings_that_a_script_has_kept_stay_as_they_are() {
+    for (keep, show) in KEEPERS.iter().chain(COLLECTED_KEEPERS) {
+        let library_source = |words: &str, keys: &str| {
+            format!(
+                "{PLACES}
+                 local function keep({words}) local value = {keys}[1] .. call('x') {keep} end
+                 local function other({words})
+                     local text = ''
+                     for i = 1, 9 do text = i .. {keys}[2] .. call('y') end
+                     return text
+                 end
+                 local function show() return {show} end
+                 return {{keep, other, show}}"
+            )
+        };
+        let (_lua, start, [keep_string, other, show_string]) = library::<3>(&library_source("keys", "keys"));
+        run_with_keys(&start, [b"k1", b"k2"], &keep_string);
+        for _ in 0..3 {
+            assert_eq!(run_with_keys(&start, [b"o1", b"o2"], &other), "text 9o2value", "{keep}");
+        }
+        assert_eq!(
+            run_with_keys(&start, [b"s1", b"s2"], &show_string),
+            "text k1value",
+            "{keep}"
+        );
+
+        let (lua, start) = new_state();
+        let functions: Table = lua.load(library_source("", "KEYS")).eval().expect("it compiles");
+        let function = |index: usize| start.prepare(functions.raw_get(index).expect("a function"));
+        let [keep_string, other, show_string] = [1, 2, 3].map(|index| function(index).expect("memory"));
+        run_with_keys(&start, [b"k1", b"k2"], &keep_string);
+        for _ in 0..3 {
+            assert_eq!(run_with_keys(&start, [b"o1", b"o2"], &other), "text 9o2value", "{keep}");
+        }
+        lua.gc_collect().expect("it runs");
+        assert_eq!(
+            run_with_keys(&start, [b"s1", b"s2"], &show_string),
+            "text k1value",
+            "{keep}"
+        );
+    }
+}
+
+#[test]
+fn the_words_of_a_script_are_there_while_it_runs_and_may_be_kept() {
+    let (lua, start) = new_state();
+    let script = |source: &str| {
+        let function = lua.load(source).into_function().expect("it compiles");
+        start.prepare(function).expect("memory")
+    };
+    let keep = script("conversions.kept = KEYS[2] KEYS[1] = KEYS[1] .. 'changed' return KEYS[1]");
+    let show = script("return conversions.kept .. KEYS[1] .. #KEYS");
+    assert_eq!(run_with_keys(&start, [b"k1", b"k2"], &keep), "text k1changed");
+    for _ in 0..3 {
+        assert_eq!(run_with_keys(&start, [b"s1", b"s2"], &show), "text k2s12");
+        lua.gc_collect().expect("it runs");
+    }
+}
+
+/// A finalizer may run while the words of a script are created.
+#[test]
+fn what_a_finalizer_keeps_before_a_script_begins_stays_as_it_is() {
+    let (lua, start) = new_state();
+    let script = |source: &str| {
+        let function = lua.load(source).into_function().expect("it compiles");
+        start.prepare(function).expect("memory")
+    };
+    let leave = script(
+        "for i = 1, 20 do
+            getmetatable(newproxy(true)).__gc = function()
+                table.insert(conversions, tostring(KEYS[1]) .. ' ' .. i)
+            end
+        end",
+    );
+    // The collector is reset after this script, and so takes a step before the next one.
+    let stop_collector = script("collectgarbage('stop')");
+    let other = script("local text = '' for i = 1, 9 do text = i .. KEYS[1] end return text");
+    let show = script(
+        "for _, text in ipairs(conversions) do
+            local key = string.match(text, '^(%w+) %d+$')
+            assert(key == 'k1' or key == 'o1' or key == 's1' or key == 'nil', text)
+        end
+        return #conversions",
+    );
+    run_with_keys(&start, [b"k1", b"k2"], &leave);
+    for _ in 0..1000 {
+        run_with_keys(&start, [b"s1", b"s2"], &stop_collector);
+        assert_eq!(run_with_keys(&start, [b"o1", b"o2"], &other), "text 9o1");
+    }
+    assert_eq!(run_with_keys(&start, [b"s1", b"s2"], &show), "Number(20.0)");
+    lua.gc_collect().expect("it runs");
+    assert_eq!(run_with_keys(&start, [b"s1", b"s2"], &show), "Number(20.0)");
+}
+
+#[test]
+fn the_strings_of_a_script_that_keeps_nothing_leave_no_garbage() {
+    let source = "
+        local function concatenate(keys) local value = call('x', keys[1]) return value .. keys[2] end
+        local function reply(keys) return call('x', keys[1], keys[2]) end
+        return {concatenate, reply}";
+    let (lua, start, functions) = library::<2>(source);
+    let word = |number: usize| -> &'static [u8] { format!("a key with the number {number:04}").into_bytes().leak() };
+    let run_all = |numbers: std::ops::Range<usize>| {
+        for number in numbers {
+            let mut host = FakeHost::replying(b"$5\r\nvalue\r\n");
+            host.keys = vec![word(2 * number), word(2 * number + 1)];
+            host.writes_results = true;
+            start_script(&start, &mut host, &functions[number % 2]);
+        }
+    };
+    lua.gc_collect().expect("it runs");
+    run_all(0..10);
+    let bytes = lua.used_memory();
+    run_all(10..500);
+    assert_eq!(lua.used_memory(), bytes);
+}
+
+/// Between two functions, nothing needs the words of the first one.
+#[test]
+fn the_words_of_a_function_that_has_ended_are_garbage() {
+    let source = "
+        local function count(keys, arguments) return #keys + #arguments end
+        local function create(keys, arguments)
+            local text = ''
+            for i = 1, 40 do text = 'new ' .. i end
+            return text
+        end
+        return {count, create}";
+    let (lua, start, [count, create]) = library::<2>(source);
+    let run_with = |function: &StartableScript, arguments: Vec<&'static [u8]>| {
+        let mut host = FakeHost::replying(b"");
+        host.arguments = arguments;
+        assert!(matches!(start_script(&start, &mut host, function), ScriptEnd::Replied));
+        lua.gc_collect().expect("it runs");
+        lua.used_memory()
+    };
+    let least = run_with(&create, vec![b"a"]);
+    let large: &'static [u8] = vec![b'x'; 100_000].leak();
+    for (function, arguments) in [(&create, vec![large]), (&count, vec![&b"a"[..]; 10_000])] {
+        let used = run_with(function, arguments);
+        assert!(used < least + 50_000, "{used} of {least}");
+    }
+}
+
 #[test]
 fn no_finalizer_runs_while_a_reply_is_converted() {
     let (lua, start) = new_state();
