@@ -36,8 +36,6 @@ pub struct ScriptBuffers {
     pub pending_outcomes: Vec<(Option<&'static Command<Binding>>, ScriptCallOutcome)>,
     /// The memory of the sizes of replies that are held back.
     pub pending_slot_bytes: Vec<(SlotIndex, usize)>,
-    /// The memory of the leases' indices.
-    pub lease_indices: Vec<(SlotIndex, u32)>,
     /// The last run.
     pub ended_run: Option<Arc<ScriptRun>>,
     /// The clock for the starts of runs.

@@ -115,8 +115,10 @@ pub struct ThreadState {
     pub(super) counts_keys: bool,
     /// Scratch memory: the slots to lease.
     pub(super) order: Vec<(SlotIndex, bool, u32)>,
-    /// Memory for the next script.
-    pub(super) script_buffers: ScriptBuffers,
+    /// Scratch memory: the leases of a script by slot.
+    pub(super) script_lease_indices: Vec<(SlotIndex, u32)>,
+    /// Memory for the next script; `None` before the first one, and while a script runs.
+    pub(super) script_buffers: Option<Box<ScriptBuffers>>,
 }
 
 impl ThreadState {
@@ -170,7 +172,8 @@ impl ThreadState {
             hot_key_sampler: HotKeySampler::default(),
             counts_keys: false,
             order: Vec::new(),
-            script_buffers: ScriptBuffers::default(),
+            script_lease_indices: Vec::new(),
+            script_buffers: None,
             server,
         }
     }

@@ -172,14 +172,14 @@ pub fn run_leased<'p>(
         many.clear();
         return Outcome::Contended;
     }
-    let index_buffer = std::mem::take(&mut thread.script_buffers.lease_indices);
+    let index_buffer = std::mem::take(&mut thread.script_lease_indices);
     let mut leases = ScriptLeases::in_memory_of(std::mem::take(many), index_buffer);
     let held = ScriptAccess::Leased(&mut leases);
     let outcome = run_under_leases(thread, pass, request, prepared, held, has_token, connection);
     if let Some(mark) = connection.client.kill_mark.as_deref().filter(|_| thread.for_script) {
         mark.end_lasting();
     }
-    (*many, thread.script_buffers.lease_indices) = leases.into_memory();
+    (*many, thread.script_lease_indices) = leases.into_memory();
     outcome
 }
 
@@ -334,8 +334,10 @@ fn run_under_leases<'p>(
 
 /// Keeps the memory of a run for the next one. A run on a script thread has a copy of its command, which may be large.
 fn keep_ended_run(thread: &mut ThreadState, run: Arc<scripting::ScriptRun>) {
-    if !thread.for_script {
-        thread.script_buffers.ended_run = Some(run);
+    if !thread.for_script
+        && let Some(buffers) = &mut thread.script_buffers
+    {
+        buffers.ended_run = Some(run);
     }
 }
 

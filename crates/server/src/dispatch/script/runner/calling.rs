@@ -209,7 +209,7 @@ impl Runner<'_, '_, '_> {
                 view,
                 &self.client,
                 command,
-                (args, &self.planned),
+                (args, &self.buffers.planned),
                 &self.access.as_held_leases(),
                 self.thread.now_ms,
             )
@@ -239,7 +239,7 @@ impl Runner<'_, '_, '_> {
         binding: Binding,
         args: Args<'_>,
     ) -> (Option<CommandError>, NextStep) {
-        self.output.clear();
+        self.buffers.output.clear();
         if command.full_name == "time" {
             let start = || {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -249,7 +249,10 @@ impl Runner<'_, '_, '_> {
                 Some(time) => time,
                 None => *self.shown_time.get_or_insert_with(start),
             };
-            time::reply_time(&mut Reply::new(&mut self.output.bytes, self.client.protocol), shown);
+            time::reply_time(
+                &mut Reply::new(&mut self.buffers.output.bytes, self.client.protocol),
+                shown,
+            );
             return (None, NextStep::Reply);
         }
         debug_assert!(
@@ -261,12 +264,12 @@ impl Runner<'_, '_, '_> {
         let call = LeasedCall {
             command,
             args,
-            planned: &self.planned,
+            planned: &self.buffers.planned,
             held: self.access.as_held_leases(),
             pass: self.pass,
         };
         debug_assert!(
-            call.held.covers(&self.planned),
+            call.held.covers(&self.buffers.planned),
             "a command of a script runs under the leases of its keys"
         );
         let deletes_expired = expired_sources::must_delete_expired(self.thread, command);
@@ -274,7 +277,7 @@ impl Runner<'_, '_, '_> {
             .thread
             .split_frame()
             .0
-            .context(call, &mut self.client, &mut self.output);
+            .context(call, &mut self.client, &mut self.buffers.output);
         if deletes_expired {
             context.delete_expired_sources();
         }
@@ -308,19 +311,19 @@ impl Runner<'_, '_, '_> {
         let now = self.thread.timer.raw();
         let nanoseconds = self.thread.timer.delta_as_nanos(self.thread.ticks, now);
         self.thread.ticks = now;
-        self.output.copy_shared();
+        self.buffers.output.copy_shared();
         let end = match &error {
             None => ScriptCallOutcome::Done(nanoseconds),
             Some(error) => ScriptCallOutcome::Failed(nanoseconds, error.code().to_vec()),
         };
         if let Some(error) = &error {
-            self.output.clear();
-            error.append_to(&mut self.output.bytes);
+            self.buffers.output.clear();
+            error.append_to(&mut self.buffers.output.bytes);
         }
         let ending = CommandEnd {
             nanoseconds,
             request_bytes: args.request_len(),
-            reply_bytes: self.output.len(),
+            reply_bytes: self.buffers.output.len(),
         };
         let thresholds = CommandLogThresholds::from_tunables(&self.thread.tunables);
         if thresholds.is_exceeded_by(&ending) {
@@ -335,7 +338,7 @@ impl Runner<'_, '_, '_> {
         if self.thread.hot_key_sampler.is_on() {
             let db = self.client.db;
             let call = CommandCall { command, args, db };
-            hot_keys::sample_keys(self.thread, call, &self.planned, nanoseconds);
+            hot_keys::sample_keys(self.thread, call, &self.buffers.planned, nanoseconds);
         }
         self.record_outcome(Some(command), end);
         self.check_time(nanoseconds);
@@ -379,9 +382,9 @@ impl Runner<'_, '_, '_> {
     /// Counts the reply of a command for its slot. From then on the script counts for that slot, or for none.
     #[cold]
     fn count_reply_for_slot(&mut self, command: &'static Command<Binding>, args: Args<'_>) {
-        let slot = slot_stats::command_slot(command, args, &self.planned);
+        let slot = slot_stats::command_slot(command, args, &self.buffers.planned);
         if let Some(slot) = slot.filter(|_| slot_stats::is_charged_to_slots(&self.client)) {
-            self.pending_slot_bytes.push((slot, self.output.len()));
+            self.buffers.pending_slot_bytes.push((slot, self.buffers.output.len()));
         }
         self.thread.slot = slot.filter(|_| self.must_use_one_slot);
     }
@@ -391,8 +394,8 @@ impl Runner<'_, '_, '_> {
         match next_step {
             NextStep::Reply => None,
             NextStep::QueryWorkers(query) => {
-                self.output.clear();
-                self.output.bytes = match self.thread.for_script {
+                self.buffers.output.clear();
+                self.buffers.output.bytes = match self.thread.for_script {
                     true => {
                         let running = &self.thread.server.scripting.running;
                         let must_stop = || running.check_run(&self.run, true, || None);
@@ -404,8 +407,8 @@ impl Runner<'_, '_, '_> {
                 None
             }
             NextStep::ReplyAt(reply) => {
-                self.output.clear();
-                self.output.bytes = reply.1;
+                self.buffers.output.clear();
+                self.buffers.output.bytes = reply.1;
                 None
             }
             _ => Some(CommandError::constant("ERR This command cannot be run by a script")),

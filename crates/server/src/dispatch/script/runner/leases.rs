@@ -37,8 +37,8 @@ impl<'p> Runner<'_, '_, 'p> {
             true => self.limit_undoable_run()?,
             false => self.limit_held_notifications(),
         }
-        self.planned.clear();
-        plan_write_keys(&self.thread.server.keyspace, command, args, &mut self.planned);
+        self.buffers.planned.clear();
+        plan_write_keys(&self.thread.server.keyspace, command, args, &mut self.buffers.planned);
         let writes = command.spec.flags.intersects(WRITE_FLAGS);
         let is_first_write = writes && !self.has_written();
         let mut may_write = || self.must_stay_undoable() || self.try_acquire_token() || self.may_write_without_token();
@@ -72,7 +72,7 @@ impl<'p> Runner<'_, '_, 'p> {
             args,
             db: self.client.db,
         };
-        self.awaited_thaw = pins::awaited_thaw(&self.thread.server.keyspace, call, &self.planned);
+        self.awaited_thaw = pins::awaited_thaw(&self.thread.server.keyspace, call, &self.buffers.planned);
         if self.awaited_thaw.is_some() {
             self.run.stop(StopReason::Contended);
             return None;
@@ -90,19 +90,19 @@ impl<'p> Runner<'_, '_, 'p> {
             let server = &self.thread.server;
             let are_copied = match needs_all_slots(command, binding, args) {
                 true => key_copier.copy_all_keys(server, all),
-                false => key_copier.copy_keys(&self.planned, args, server, all),
+                false => key_copier.copy_keys(&self.buffers.planned, args, server, all),
             };
             return are_copied.then_some(());
         }
         if needs_all_slots(command, binding, args) {
             self.lease_all_slots()?;
         }
-        let mut planned = std::mem::take(&mut self.planned);
+        let mut planned = std::mem::take(&mut self.buffers.planned);
         let held = planned.iter_mut().try_for_each(|key| {
             key.lease = self.lease_slot(key.slot)?;
             Some(())
         });
-        self.planned = planned;
+        self.buffers.planned = planned;
         held
     }
 

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::SlotIndex;
-use weft_reactor::Output;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
 use crate::commands::context::Binding;
@@ -20,11 +19,10 @@ use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
 use crate::dispatch::notifications::monitor_line_of_unit;
 use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory, run_parameters};
 use crate::dispatch::script::session::{DebuggedHost, KeyCopier};
-use crate::dispatch::script_buffers::{ScriptBuffers, ScriptCallOutcome, TickClock};
+use crate::dispatch::script_buffers::{ScriptBuffers, ScriptCallOutcome};
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::access::{HeldLeases, ScriptLeases};
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::undo_changes::ChangeCounts;
 use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::{Client, ClientFlags, ScriptRefusal};
@@ -109,8 +107,9 @@ pub struct Runner<'r, 'h, 'p> {
     pub(super) access: ScriptAccess<'h, 'p>,
     /// The script's own client, so that SELECT does not affect the caller.
     client: Box<Client>,
-    output: Output,
-    planned: Vec<PlannedKey>,
+    /// Memory that the thread's scripts share: for the reply and the keys of a command, and for the outcomes of
+    /// commands, which are held back until it is certain that they count.
+    buffers: Box<ScriptBuffers>,
     pub(super) run: Arc<ScriptRun>,
     program: Rc<Program>,
     /// The debugger session that the script runs in.
@@ -150,16 +149,8 @@ pub struct Runner<'r, 'h, 'p> {
     pub(super) command_count: u64,
     /// The time that its commands have taken since the run was last checked between two of them.
     unchecked_ns: u64,
-    /// Outcomes of commands, held back until it is certain that they count.
-    pending_outcomes: Vec<(Option<&'static Command<Binding>>, ScriptCallOutcome)>,
-    /// Entries of the command log and of ACL LOG, held back in the same way.
+    /// Entries of the command log and of ACL LOG, held back like the outcomes of commands.
     pending_logs: Vec<PendingLog>,
-    /// Bytes of replies, by slot.
-    pending_slot_bytes: Vec<(SlotIndex, usize)>,
-    /// Memory for the leases of the next run.
-    lease_indices: Vec<(SlotIndex, u32)>,
-    /// The clock of the next run.
-    clock: TickClock,
     /// The reading of the thread's timer at the start of the run.
     pub(super) start_ticks: u64,
 }
@@ -186,7 +177,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         may_leave: bool,
         args: Args<'_>,
     ) -> Self {
-        let mut buffers = std::mem::take(&mut thread.script_buffers);
+        let mut buffers = thread.script_buffers.take().unwrap_or_default();
         let mut client = match (&thread.client_snapshots, buffers.client.take()) {
             (Some(_), _) => Box::new(caller.client_snapshot()),
             (None, None) => Box::new(caller.handler_view()),
@@ -212,11 +203,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             pass,
             access: held,
             client,
-            output: buffers.output,
-            planned: buffers.planned,
+            buffers,
             last_gate_release: started,
             start_ticks,
-            clock: buffers.clock,
             run,
             program,
             debugger: None,
@@ -238,27 +227,17 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             monitor_line: None,
             command_count: 0,
             unchecked_ns: 0,
-            pending_outcomes: buffers.pending_outcomes,
             pending_logs: Vec::new(),
-            pending_slot_bytes: buffers.pending_slot_bytes,
-            lease_indices: buffers.lease_indices,
             thread,
         }
     }
 
     /// Ends the use of the thread's buffers.
     pub fn end(self) -> (ScriptAccess<'h, 'p>, Arc<ScriptRun>) {
-        self.thread.script_buffers = ScriptBuffers {
-            client: Some(self.client).filter(|client| client.may_become_other_view()),
-            output: self.output,
-            planned: self.planned,
-            pending_outcomes: self.pending_outcomes,
-            pending_slot_bytes: self.pending_slot_bytes,
-            lease_indices: self.lease_indices,
-            ended_run: None,
-            clock: self.clock,
-        };
-        self.thread.script_buffers.shrink();
+        let mut buffers = self.buffers;
+        buffers.client = Some(self.client).filter(|client| client.may_become_other_view());
+        buffers.shrink();
+        self.thread.script_buffers = Some(buffers);
         (self.access, self.run)
     }
 
@@ -312,9 +291,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                     !self.run.has_written(),
                     "a script that has written does not start again"
                 );
-                self.pending_outcomes.clear();
+                self.buffers.pending_outcomes.clear();
                 self.pending_logs.clear();
-                self.pending_slot_bytes.clear();
+                self.buffers.pending_slot_bytes.clear();
                 ScriptOutcome::Stopped(stop)
             }
             Ok(Ended::Stopped(stop)) => ScriptOutcome::Stopped(stop),
@@ -330,7 +309,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                     self.count_error(&code, invented);
                 }
                 debug_assert!(
-                    self.pending_outcomes.is_empty() && self.pending_slot_bytes.is_empty(),
+                    self.buffers.pending_outcomes.is_empty() && self.buffers.pending_slot_bytes.is_empty(),
                     "the commands of a script that has ended are counted"
                 );
                 ScriptOutcome::Done { failed, is_killed }
@@ -384,7 +363,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         for log in self.pending_logs.drain(..) {
             log(&self.thread.server);
         }
-        for (slot, bytes) in self.pending_slot_bytes.drain(..) {
+        for (slot, bytes) in self.buffers.pending_slot_bytes.drain(..) {
             let ThreadState {
                 server,
                 thread_index: seat,
@@ -392,11 +371,11 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             } = &*self.thread;
             server.stats.slots.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
         }
-        let mut outcomes = std::mem::take(&mut self.pending_outcomes);
+        let mut outcomes = std::mem::take(&mut self.buffers.pending_outcomes);
         for (command, end) in outcomes.drain(..) {
             self.count_outcome(command, &end);
         }
-        self.pending_outcomes = outcomes;
+        self.buffers.pending_outcomes = outcomes;
     }
 
     /// Counts the outcome of a command.
@@ -435,7 +414,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
 
     #[inline]
     fn record_outcome(&mut self, command: Option<&'static Command<Binding>>, end: ScriptCallOutcome) {
-        if self.run.has_written() && self.pending_outcomes.is_empty() && self.pending_slot_bytes.is_empty() {
+        let buffers = &self.buffers;
+        if self.run.has_written() && buffers.pending_outcomes.is_empty() && buffers.pending_slot_bytes.is_empty() {
             // What was held back before the first write has been applied then.
             debug_assert!(
                 self.pending_logs.is_empty(),
@@ -443,8 +423,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             );
             return self.count_outcome(command, &end);
         }
-        self.pending_outcomes.push((command, end));
-        if self.run.has_written() || self.pending_outcomes.len() >= MAX_PENDING_RECORDS {
+        self.buffers.pending_outcomes.push((command, end));
+        if self.run.has_written() || self.buffers.pending_outcomes.len() >= MAX_PENDING_RECORDS {
             self.flush_pending_records();
         }
     }
@@ -481,7 +461,7 @@ impl Host for Runner<'_, '_, '_> {
             }
         };
         match done {
-            Some(()) => CallResult::Reply(&self.output.bytes),
+            Some(()) => CallResult::Reply(&self.buffers.output.bytes),
             None => CallResult::Stop,
         }
     }

@@ -128,7 +128,7 @@ impl Runner<'_, '_, '_> {
             .effects
             .held_notifications
             .len()
-            .max(self.pending_outcomes.len());
+            .max(self.buffers.pending_outcomes.len());
         if held_back + 1 >= MAX_PENDING_RECORDS || self.thread.effects.held_delivery_bytes >= MAX_HELD_DELIVERY_BYTES {
             self.program.profile().note_not_undoable();
             return self.make_writes_last();
@@ -146,15 +146,15 @@ impl Runner<'_, '_, '_> {
             return false;
         };
         // A command that only may replicate, such as PUBLISH, does something else than changing keys.
-        if !command.spec.flags.contains(CommandFlags::WRITE) || !undo.has_room_for(self.planned.len(), 0) {
+        if !command.spec.flags.contains(CommandFlags::WRITE) || !undo.has_room_for(self.buffers.planned.len(), 0) {
             return false;
         }
         let held = self.access.as_held_leases();
         let mut bytes = 0;
-        self.planned.iter().all(|key| {
+        self.buffers.planned.iter().all(|key| {
             let entry = held.entry(key, self.client.db, args);
             bytes += entry.map_or(0, |entry| kept_bytes(entry));
-            entry.is_none_or(|entry| !is_large(entry.value())) && undo.has_room_for(self.planned.len(), bytes)
+            entry.is_none_or(|entry| !is_large(entry.value())) && undo.has_room_for(self.buffers.planned.len(), bytes)
         })
     }
 
