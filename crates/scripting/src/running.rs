@@ -69,7 +69,9 @@ impl HeldSlots {
     fn set(&mut self, slots: Option<impl Iterator<Item = u16>>) {
         self.all_slots = slots.is_none();
         self.slots.clear();
-        self.slots.extend(slots.into_iter().flatten());
+        if let Some(slots) = slots {
+            self.slots.extend(slots);
+        }
     }
 }
 
@@ -158,17 +160,34 @@ impl ScriptRun {
 
     /// Makes this another run, in the same memory.
     fn begin_again(&mut self, beginning: RunParameters<'_>, slots: Option<impl Iterator<Item = u16>>) {
-        let mut name = std::mem::take(&mut self.name);
+        // Every field is named: none may stay as the run before has left it.
+        let ScriptRun {
+            name,
+            is_function,
+            command,
+            started,
+            too_long_after,
+            overdue_after,
+            state,
+            is_overdue,
+            is_counted,
+            ends_when_overdue,
+            checked_at_us,
+            held,
+            stopped_at,
+        } = self;
         name.clear();
         name.extend_from_slice(beginning.name);
-        let mut held = std::mem::take(self.held.get_mut());
-        held.set(slots);
-        let unnamed = RunParameters { name: &[], ..beginning };
-        *self = ScriptRun {
-            name,
-            held: Mutex::new(held),
-            ..ScriptRun::new(unnamed)
-        };
+        (*is_function, *command) = (beginning.is_function, beginning.command);
+        *started = beginning.started.unwrap_or_else(Instant::now);
+        (*too_long_after, *overdue_after) = (beginning.leaves_after, beginning.overdue_after);
+        *state = AtomicU8::new(0);
+        *is_overdue = AtomicBool::new(false);
+        *is_counted = AtomicBool::new(false);
+        *ends_when_overdue = AtomicBool::new(false);
+        *checked_at_us = AtomicU64::new(0);
+        held.get_mut().set(slots);
+        *stopped_at.get_mut() = None;
     }
 
     /// Lets the run end when it is overdue, unless it has written. For a run that keeps clients from killing it.

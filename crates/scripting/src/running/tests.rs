@@ -18,6 +18,48 @@ fn run(is_function: bool) -> Arc<ScriptRun> {
 }
 
 #[test]
+fn a_run_in_the_memory_of_an_earlier_one_is_as_a_new_one() {
+    let running = RunRegistry::default();
+    let earlier = Arc::new(ScriptRun::new(RunParameters {
+        name: b"earlier",
+        is_function: true,
+        command: vec![b"fcall".to_vec()],
+        leaves_after: Some(std::time::Duration::ZERO),
+        overdue_after: Some(std::time::Duration::ZERO),
+        started: None,
+    }));
+    earlier.note_held_slots([1, 2].into_iter());
+    earlier.end_when_overdue();
+    running.list(&earlier);
+    assert!(running.check_run(&earlier, true, || Some(("source".to_owned(), 3))));
+    running.unlist(&earlier);
+    assert!(earlier.is_overdue() && earlier.time_when_overdue().is_some() && earlier.stopped_at().is_some());
+    let memory = Arc::as_ptr(&earlier);
+
+    let parameters = RunParameters {
+        name: b"later",
+        ..RunParameters::default()
+    };
+    let later = ScriptRun::start(Some(earlier), parameters, Some([7].into_iter()));
+    assert_eq!(Arc::as_ptr(&later), memory);
+    assert_eq!((later.name.as_slice(), later.is_function), (&b"later"[..], false));
+    assert_eq!((later.command.len(), later.stop_reason()), (0, None));
+    assert!(!later.has_written() && !later.is_overdue() && !later.may_move_to_script_thread());
+    assert!(later.time_when_overdue().is_none() && later.stopped_at().is_none());
+    assert!(later.is_holding(7) && !later.is_holding(1) && !later.is_holding(2));
+    assert!(!running.check_run(&later, false, || None), "it is never overdue");
+    assert!(later.try_note_write());
+
+    let refers = later.clone();
+    let other = ScriptRun::start(Some(later), RunParameters::default(), None::<std::iter::Empty<u16>>);
+    assert!(
+        !Arc::ptr_eq(&other, &refers),
+        "something else still refers to that memory"
+    );
+    assert!(refers.has_written() && !other.has_written() && other.is_holding(7));
+}
+
+#[test]
 fn only_a_run_of_the_right_kind_that_has_not_written_is_killed() {
     let running = RunRegistry::default();
     assert_eq!(running.kill(false), Err(KillError::NotRunning));
