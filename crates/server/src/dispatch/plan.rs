@@ -367,8 +367,13 @@ fn append_as_array(form: &mut Vec<u8>, args: &[Vec<u8>]) {
 }
 
 /// Adds the keys of a command that is not part of a batch. All of them are planned as written.
-pub fn plan_write_keys(keyspace: &Keyspace, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
-    keys::walk_keys(command.spec, &args, &mut |position: keys::KeyPosition| {
+pub fn plan_write_keys(
+    keyspace: &Keyspace,
+    command: &Command<Binding>,
+    args: &Args<'_>,
+    planned: &mut Vec<PlannedKey>,
+) {
+    keys::walk_keys(command.spec, args, &mut |position: keys::KeyPosition| {
         let hash = keyspace.hasher.hash(args.argument(position.index));
         planned.push(PlannedKey::from_argument(position.index, hash, true));
     });

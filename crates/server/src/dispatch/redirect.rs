@@ -441,7 +441,7 @@ pub fn script_routing_error(
 ) -> Option<&'static str> {
     let mut collector = SlotCollector::new();
     let mut planned = Vec::new();
-    super::plan::plan_write_keys(&server.keyspace, command, args, &mut planned);
+    super::plan::plan_write_keys(&server.keyspace, command, &args, &mut planned);
     collector.add_command(view, command, args, &planned);
     if collector.is_cross_slot {
         return Some(KEY_OF_ANOTHER_NODE);

@@ -179,7 +179,7 @@ impl Replay<'_, '_, '_> {
         }
         self.command_count += 1;
         self.keys.clear();
-        plan_write_keys(&self.server.keyspace, command, commands.args(), &mut self.keys);
+        plan_write_keys(&self.server.keyspace, command, &commands.args(), &mut self.keys);
         let runs_now = !self.client.is_in_transaction();
         if runs_now && self.runs_in_batches && is_local(command, binding, &self.keys) {
             let part = self.keys[0].slot.index() % self.batches.len();

@@ -47,7 +47,7 @@ fn queue(server: &Server, client: &mut Client, lines: &[&str]) {
         let Lookup::Found(command) = registry().lookup(&args) else {
             panic!("{line} is no command");
         };
-        plan_write_keys(&server.keyspace, command, args, &mut keys);
+        plan_write_keys(&server.keyspace, command, &args, &mut keys);
         transaction.push(command.id as usize, &request, &ranges, &keys);
         let selected = selected_database(command, args, databases);
         note_queued_command(&mut transaction, command, selected.is_some(), databases);

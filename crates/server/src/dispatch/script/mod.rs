@@ -414,7 +414,7 @@ fn abandon_unit(thread: &mut ThreadState) {
 fn plan_keys_again(server: &Server, request: &Request<'_>, connection: &Connection) -> Vec<PlannedKey> {
     let mut planned = Vec::new();
     let args = request.args(&connection.input);
-    plan_write_keys(&server.keyspace, request.command, args, &mut planned);
+    plan_write_keys(&server.keyspace, request.command, &args, &mut planned);
     planned
 }
 

@@ -48,10 +48,11 @@ const MAX_EXPIRED_KEYS: usize = 1024;
 
 impl Runner<'_, '_, '_> {
     /// Applies all checks that can refuse a command, in order.
-    pub(super) fn admit(&mut self, args: Args<'_>) -> Result<(&'static Command<Binding>, Binding), Vec<u8>> {
+    #[inline]
+    pub(super) fn admit(&mut self, args: &Args<'_>) -> Result<(&'static Command<Binding>, Binding), Vec<u8>> {
         let commands = crate::commands::registry();
         let refuse = |text: &'static str| text.as_bytes().to_vec();
-        let (command, text) = match commands.lookup(&args) {
+        let (command, text) = match commands.lookup(args) {
             Lookup::UnknownCommand => (None, refuse("ERR Unknown command called from script")),
             Lookup::UnknownSubcommand { parent } => {
                 let name = parent.full_name.to_uppercase();
@@ -80,14 +81,14 @@ impl Runner<'_, '_, '_> {
             true => b"NOPERM".to_vec(),
             false => text.split(|byte| *byte == b' ').next().unwrap_or_default().to_vec(),
         };
-        self.record_outcome(command, ScriptCallOutcome::Rejected(code));
+        self.record_failure(command, ScriptCallOutcome::Rejected(code));
         if !self.must_use_one_slot {
             self.thread.slot = None;
         }
         Err(text)
     }
 
-    fn refusal_text(&mut self, command: &'static Command<Binding>, args: Args<'_>) -> Option<Cow<'static, [u8]>> {
+    fn refusal_text(&mut self, command: &'static Command<Binding>, args: &Args<'_>) -> Option<Cow<'static, [u8]>> {
         let refuse = |text: &'static str| Some(Cow::Borrowed(text.as_bytes()));
         let flags = command.spec.flags;
         if !command.spec.accepts_arg_count(args.len()) {
@@ -102,7 +103,7 @@ impl Runner<'_, '_, '_> {
         }
         if let Err(denial) = self.check_permission(command, args) {
             let (client, thread_index, now_ms) = (&self.client, self.thread.thread_index, self.thread.now_ms);
-            let refusal = permission::denied_access(client, DenialContext::Script, command, &args, denial);
+            let refusal = permission::denied_access(client, DenialContext::Script, command, args, denial);
             let line = client.list_line(now_ms, BufferFigures::default());
             let text = permission::script_denial_error(denial.reason, client.login.name(), command);
             self.record_log(Box::new(move |server| {
@@ -114,7 +115,7 @@ impl Runner<'_, '_, '_> {
             let mut slot = self.slot.get();
             let bound = self.must_use_one_slot.then_some(&mut slot);
             let (server, client) = (&self.thread.server, &self.client);
-            let refusal = redirect::script_routing_error(view, server, client, command, args, bound);
+            let refusal = redirect::script_routing_error(view, server, client, command, *args, bound);
             self.slot.set(slot);
             if let Some(refusal) = refusal {
                 return Some(Cow::Owned(format!("ERR {refusal}").into_bytes()));
@@ -168,7 +169,7 @@ impl Runner<'_, '_, '_> {
         let run = key_copier.take_overdue_run()?;
         let error = busy_error_of_run(&self.thread.server.config, &run);
         let code = error.code().to_vec();
-        self.record_outcome(Some(command), ScriptCallOutcome::Rejected(code));
+        self.record_failure(Some(command), ScriptCallOutcome::Rejected(code));
         Some(error.0.into_owned())
     }
 
@@ -179,14 +180,14 @@ impl Runner<'_, '_, '_> {
     }
 
     /// Checks that the caller has the permission for a command.
-    pub(super) fn check_permission(&self, command: &'static Command<Binding>, args: Args<'_>) -> Result<(), Denial> {
+    pub(super) fn check_permission(&self, command: &'static Command<Binding>, args: &Args<'_>) -> Result<(), Denial> {
         let (server, login) = (&self.thread.server, &self.client.login);
         if login.is_unrestricted(server.acl.version()) {
             return Ok(());
         }
         let permission = CommandPermission {
             command,
-            args: &args,
+            args,
             db: self.client.db,
             databases: permission::database_count(server),
         };
@@ -199,7 +200,7 @@ impl Runner<'_, '_, '_> {
         &mut self,
         command: &'static Command<Binding>,
         binding: Binding,
-        args: Args<'_>,
+        args: &Args<'_>,
     ) -> Option<()> {
         self.thread.ticks = self.thread.timer.raw();
         self.send_monitor_line();
@@ -209,7 +210,7 @@ impl Runner<'_, '_, '_> {
                 view,
                 &self.client,
                 command,
-                (args, &self.buffers.planned),
+                (*args, &self.buffers.planned),
                 &self.access.as_held_leases(),
                 self.thread.now_ms,
             )
@@ -237,7 +238,7 @@ impl Runner<'_, '_, '_> {
         &mut self,
         command: &'static Command<Binding>,
         binding: Binding,
-        args: Args<'_>,
+        args: &Args<'_>,
     ) -> (Option<CommandError>, NextStep) {
         self.buffers.output.clear();
         if command.full_name == "time" {
@@ -263,7 +264,7 @@ impl Runner<'_, '_, '_> {
         let dirty = self.thread.effects.dirty;
         let call = LeasedCall {
             command,
-            args,
+            args: *args,
             planned: &self.buffers.planned,
             held: self.access.as_held_leases(),
             pass: self.pass,
@@ -296,7 +297,7 @@ impl Runner<'_, '_, '_> {
     fn end_call(
         &mut self,
         command: &'static Command<Binding>,
-        args: Args<'_>,
+        args: &Args<'_>,
         error: Option<CommandError>,
         next_step: NextStep,
     ) {
@@ -312,10 +313,6 @@ impl Runner<'_, '_, '_> {
         let nanoseconds = self.thread.timer.delta_as_nanos(self.thread.ticks, now);
         self.thread.ticks = now;
         self.buffers.output.copy_shared();
-        let end = match &error {
-            None => ScriptCallOutcome::Done(nanoseconds),
-            Some(error) => ScriptCallOutcome::Failed(nanoseconds, error.code().to_vec()),
-        };
         if let Some(error) = &error {
             self.buffers.output.clear();
             error.append_to(&mut self.buffers.output.bytes);
@@ -327,20 +324,27 @@ impl Runner<'_, '_, '_> {
         };
         let thresholds = CommandLogThresholds::from_tunables(&self.thread.tunables);
         if thresholds.is_exceeded_by(&ending) {
-            let subject = record::logged_command(command, args, &self.client);
+            let subject = record::logged_command(command, *args, &self.client);
             self.record_log(Box::new(move |server| {
                 record::log_excess(server, command, thresholds, &ending, subject);
             }));
         }
         if self.thread.tunables.slot_stats {
-            self.count_reply_for_slot(command, args);
+            self.count_reply_for_slot(command, *args);
         }
         if self.thread.hot_key_sampler.is_on() {
             let db = self.client.db;
+            let args = *args;
             let call = CommandCall { command, args, db };
             hot_keys::sample_keys(self.thread, call, &self.buffers.planned, nanoseconds);
         }
-        self.record_outcome(Some(command), end);
+        match error {
+            None => self.record_success(command, nanoseconds),
+            Some(error) => {
+                let end = ScriptCallOutcome::Failed(nanoseconds, error.code().to_vec());
+                self.record_failure(Some(command), end);
+            }
+        }
         self.check_time(nanoseconds);
         let effects = &mut self.thread.effects;
         if effects.garbage.len() + effects.removed.len() > MAX_UNFREED_VALUES {

@@ -31,7 +31,7 @@ impl<'p> Runner<'_, '_, 'p> {
         &mut self,
         command: &'static Command<Binding>,
         binding: Binding,
-        args: Args<'_>,
+        args: &Args<'_>,
     ) -> Option<()> {
         match self.is_undoable {
             true => self.limit_undoable_run()?,
@@ -48,14 +48,14 @@ impl<'p> Runner<'_, '_, 'p> {
         self.lease_command_slots(command, binding, args)?;
         // Not earlier: until here the script can restart without further ado.
         if is_first_write {
-            self.await_migrated_keys(command, args)?;
+            self.await_migrated_keys(command, *args)?;
             self.program.profile().note_write();
             match self.needs_token_to_write() && !self.has_token {
                 true => self.begin_undoable_writes(),
                 false => self.note_lasting_write()?,
             }
         }
-        if writes && self.is_undoable && (needs_all_slots(command, binding, args) || !self.can_undo(command, args)) {
+        if writes && self.is_undoable && (needs_all_slots(command, binding, args) || !self.can_undo(command, *args)) {
             self.program.profile().note_not_undoable();
             self.make_writes_last()?;
         }
@@ -84,26 +84,24 @@ impl<'p> Runner<'_, '_, 'p> {
         &mut self,
         command: &'static Command<Binding>,
         binding: Binding,
-        args: Args<'_>,
+        args: &Args<'_>,
     ) -> Option<()> {
         if let ScriptAccess::Scratch(all, key_copier) = &mut self.access {
             let server = &self.thread.server;
             let are_copied = match needs_all_slots(command, binding, args) {
                 true => key_copier.copy_all_keys(server, all),
-                false => key_copier.copy_keys(&self.buffers.planned, args, server, all),
+                false => key_copier.copy_keys(&self.buffers.planned, *args, server, all),
             };
             return are_copied.then_some(());
         }
         if needs_all_slots(command, binding, args) {
             self.lease_all_slots()?;
         }
-        let mut planned = std::mem::take(&mut self.buffers.planned);
-        let held = planned.iter_mut().try_for_each(|key| {
-            key.lease = self.lease_slot(key.slot)?;
-            Some(())
-        });
-        self.buffers.planned = planned;
-        held
+        for index in 0..self.buffers.planned.len() {
+            let slot = self.buffers.planned[index].slot;
+            self.buffers.planned[index].lease = self.lease_slot(slot)?;
+        }
+        Some(())
     }
 
     /// Returns `true` if other scripts may run meanwhile, so that this one needs the token, or an undo log, to write.
@@ -140,13 +138,20 @@ impl<'p> Runner<'_, '_, 'p> {
     }
 
     /// Returns the index of a slot's lease, which is taken if it is not held yet.
+    #[inline]
     fn lease_slot(&mut self, slot: SlotIndex) -> Option<u32> {
-        let ScriptAccess::Leased(leases) = &mut self.access else {
+        let ScriptAccess::Leased(leases) = &self.access else {
             return Some(0);
         };
-        if let Some(index) = leases.index_of(slot) {
-            return Some(index);
+        match leases.index_of(slot) {
+            Some(index) => Some(index),
+            None => self.lease_further_slot(slot),
         }
+    }
+
+    /// Takes the lease of a slot that is not held yet, and returns its index.
+    #[inline(never)]
+    fn lease_further_slot(&mut self, slot: SlotIndex) -> Option<u32> {
         let lease = self.acquire_lease(slot)?;
         let ScriptAccess::Leased(leases) = &mut self.access else {
             return None;
@@ -233,7 +238,8 @@ impl<'p> Runner<'_, '_, 'p> {
 }
 
 /// Returns `true` if a command accesses keys that are not known beforehand, or counts keys.
-fn needs_all_slots(command: &Command<Binding>, binding: Binding, args: Args<'_>) -> bool {
+#[inline]
+fn needs_all_slots(command: &Command<Binding>, binding: Binding, args: &Args<'_>) -> bool {
     match command.full_name {
         // The patterns of SORT name further keys.
         "sort" | "sort_ro" => args

@@ -371,16 +371,36 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             } = &*self.thread;
             server.stats.slots.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
         }
-        let mut outcomes = std::mem::take(&mut self.buffers.pending_outcomes);
-        for (command, end) in outcomes.drain(..) {
-            self.count_outcome(command, &end);
+        for (command, end) in &self.buffers.pending_outcomes {
+            self.count_outcome(*command, end);
         }
-        self.buffers.pending_outcomes = outcomes;
+        self.buffers.pending_outcomes.clear();
     }
 
     /// Counts the outcome of a command.
     #[inline]
     fn count_outcome(&self, command: Option<&'static Command<Binding>>, end: &ScriptCallOutcome) {
+        match (command, end) {
+            (Some(command), ScriptCallOutcome::Done(nanoseconds)) => {
+                self.count_execution(command, *nanoseconds, false);
+            }
+            (Some(command), ScriptCallOutcome::Failed(nanoseconds, _)) => {
+                self.count_execution(command, *nanoseconds, true);
+            }
+            (Some(command), ScriptCallOutcome::Rejected(_)) => {
+                let metrics = &self.thread.server.stats.metrics;
+                metrics.record_rejection(self.thread.thread_index, command.id as usize);
+            }
+            (None, _) => {}
+        }
+        if let ScriptCallOutcome::Failed(_, code) | ScriptCallOutcome::Rejected(code) = end {
+            self.count_error(code, false);
+        }
+    }
+
+    /// Counts a command that has run.
+    #[inline]
+    fn count_execution(&self, command: &'static Command<Binding>, nanoseconds: u64, failed: bool) {
         let ThreadState {
             server,
             thread_index: seat,
@@ -388,19 +408,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             ..
         } = &*self.thread;
         let metrics = &server.stats.metrics;
-        match (command, end) {
-            (Some(command), ScriptCallOutcome::Done(nanoseconds) | ScriptCallOutcome::Failed(nanoseconds, _)) => {
-                let failed = matches!(end, ScriptCallOutcome::Failed(..));
-                metrics.record_execution(*seat, command.id as usize, *nanoseconds, failed);
-                if tunables.latency_tracking {
-                    metrics.record_latency(*seat, command.id as usize, *nanoseconds);
-                }
-            }
-            (Some(command), ScriptCallOutcome::Rejected(_)) => metrics.record_rejection(*seat, command.id as usize),
-            (None, _) => {}
-        }
-        if let ScriptCallOutcome::Failed(_, code) | ScriptCallOutcome::Rejected(code) = end {
-            self.count_error(code, false);
+        metrics.record_execution(*seat, command.id as usize, nanoseconds, failed);
+        if tunables.latency_tracking {
+            metrics.record_latency(*seat, command.id as usize, nanoseconds);
         }
     }
 
@@ -412,18 +422,44 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
     }
 
+    /// Returns `true` if the outcome of a command counts at once: what was held back before the first write has been
+    /// applied then.
     #[inline]
-    fn record_outcome(&mut self, command: Option<&'static Command<Binding>>, end: ScriptCallOutcome) {
-        let buffers = &self.buffers;
-        if self.run.has_written() && buffers.pending_outcomes.is_empty() && buffers.pending_slot_bytes.is_empty() {
-            // What was held back before the first write has been applied then.
-            debug_assert!(
-                self.pending_logs.is_empty(),
-                "a script that has written holds no entry back"
-            );
+    fn counts_at_once(&self) -> bool {
+        let has_nothing_pending =
+            self.buffers.pending_outcomes.is_empty() && self.buffers.pending_slot_bytes.is_empty();
+        let counts = self.run.has_written() && has_nothing_pending;
+        debug_assert!(
+            !counts || self.pending_logs.is_empty(),
+            "a script that has written holds no entry back"
+        );
+        counts
+    }
+
+    /// Records a command that has succeeded.
+    #[inline]
+    fn record_success(&mut self, command: &'static Command<Binding>, nanoseconds: u64) {
+        if self.counts_at_once() {
+            return self.count_execution(command, nanoseconds, false);
+        }
+        let end = ScriptCallOutcome::Done(nanoseconds);
+        self.buffers.pending_outcomes.push((Some(command), end));
+        self.limit_pending_records();
+    }
+
+    /// Records a command that has failed, or did not run.
+    #[cold]
+    fn record_failure(&mut self, command: Option<&'static Command<Binding>>, end: ScriptCallOutcome) {
+        if self.counts_at_once() {
             return self.count_outcome(command, &end);
         }
         self.buffers.pending_outcomes.push((command, end));
+        self.limit_pending_records();
+    }
+
+    /// Applies the records that were held back if they are many, or need not be held back any more.
+    #[inline]
+    fn limit_pending_records(&mut self) {
         if self.run.has_written() || self.buffers.pending_outcomes.len() >= MAX_PENDING_RECORDS {
             self.flush_pending_records();
         }
@@ -444,12 +480,12 @@ impl Host for Runner<'_, '_, '_> {
                 self.run.stop(StopReason::Shutdown);
                 return CallResult::Stop;
             }
-            let (command, binding) = match self.admit(args) {
+            let (command, binding) = match self.admit(&args) {
                 Ok(found) => found,
                 Err(text) => return CallResult::Refused(text),
             };
-            match self.lease_command(command, binding, args) {
-                Some(()) => break self.execute_command(command, binding, args),
+            match self.lease_command(command, binding, &args) {
+                Some(()) => break self.execute_command(command, binding, &args),
                 None => {
                     if let Some(text) = self.refusal_of_copies(command) {
                         return CallResult::Refused(text);
@@ -481,7 +517,7 @@ impl Host for Runner<'_, '_, '_> {
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool> {
         let args = Args::new(request, ranges);
         match crate::commands::registry().lookup(&args) {
-            Lookup::Found(command) => Some(self.refresh_permissions() && self.check_permission(command, args).is_ok()),
+            Lookup::Found(command) => Some(self.refresh_permissions() && self.check_permission(command, &args).is_ok()),
             Lookup::UnknownCommand | Lookup::UnknownSubcommand { .. } => None,
         }
     }

@@ -345,7 +345,7 @@ impl DebuggerSession {
         // The script was admitted before one ran for too long.
         thread.replication_state = thread.replication_state.difference(ReplicationState::SCRIPT_BUSY);
         let (args, mut keys) = (self.args(), Vec::new());
-        plan_write_keys(&self.server.keyspace, self.command, args, &mut keys);
+        plan_write_keys(&self.server.keyspace, self.command, &args, &mut keys);
         let admission = admit(thread, client, self.command, || args, &keys);
         admit_script(thread, client, admission, self.command, args)
     }
