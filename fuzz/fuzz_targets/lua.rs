@@ -88,8 +88,8 @@ fn evaluate(scripts: &Scripts, body: &str, argument: &[u8]) -> Vec<u8> {
     let ended = weft_scripting::run(&program, run, words, &mut NoCommands, &mut reply);
     weft_scripting::count_memory(scripts, program.kind);
     match ended {
-        Ok(RunOutcome::Done { .. }) => out,
-        _ => panic!("the script does not end"),
+        RunOutcome::Done { .. } => out,
+        RunOutcome::Stopped(_) => panic!("the script does not end"),
     }
 }
 

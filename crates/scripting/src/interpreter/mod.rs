@@ -460,22 +460,21 @@ fn load_library_within(scripts: &Scripts, code: &[u8], bound: LoadBound) -> Resu
 
 /// Runs a program and appends its reply to `reply`.
 ///
-/// # Errors
-/// The text of the error reply if the interpreter fails.
+/// # Panics
+/// If another thread has prepared the program.
 pub fn run(
     program: &Program,
     run: CurrentRun,
     words: ScriptWords<'_>,
     host: &mut dyn Host,
     reply: &mut Reply<'_>,
-) -> Result<RunOutcome, Vec<u8>> {
+) -> RunOutcome {
     INTERPRETERS.with_borrow_mut(|interpreters| {
         // Not a new interpreter, even if everything was flushed since: the program belongs to this one.
         let Some(interpreter) = &mut interpreters[program.kind as usize] else {
             unreachable!("a program must be prepared on the thread that runs it");
         };
-        let outcome = interpreter.run(program, run, words, host, reply);
-        outcome.map_err(|error| [b"ERR ", &super::arguments::message(error)[..]].concat())
+        interpreter.run(program, run, words, host, reply)
     })
 }
 
@@ -597,7 +596,7 @@ impl Interpreter {
         words: ScriptWords<'_>,
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
-    ) -> mlua::Result<RunOutcome> {
+    ) -> RunOutcome {
         *self.shared.checks.run.borrow_mut() = Some(current);
         self.shared.protocol.set(HostSettings::INITIAL.protocol);
         self.shared.replication.set(HostSettings::INITIAL.replication);
@@ -617,24 +616,24 @@ impl Interpreter {
         self.shared.random.end_script(is_restarted);
         if let Some(stop) = stopped.filter(|_| is_restarted) {
             reply.out.truncate(begin);
-            return Ok(RunOutcome::Stopped(stop));
+            return RunOutcome::Stopped(stop);
         }
         let mut is_killed = false;
         let failed_by = match (ended, stopped) {
             (Ok(RunEnd::Replied(errors)), _) => {
-                return Ok(RunOutcome::Done {
+                return RunOutcome::Done {
                     errors,
                     is_returned: true,
                     is_error: reply.out.get(begin) == Some(&b'-'),
                     is_killed: false,
-                });
+                };
             }
             (Ok(RunEnd::Failed(Value::Table(error))), _) => error_of(&error),
             (_, Some(stop @ (StopReason::Killed | StopReason::Overdue))) => {
                 is_killed = true;
                 (error_text(&killed_text(program.kind, stop, &run)), false)
             }
-            (_, Some(stop)) => return Ok(RunOutcome::Stopped(stop)),
+            (_, Some(stop)) => return RunOutcome::Stopped(stop),
             (Ok(RunEnd::Failed(other)), None) => {
                 let text = match other {
                     Value::Error(error) => super::arguments::message(*error),
@@ -648,7 +647,7 @@ impl Interpreter {
         // The error is the whole reply.
         reply.out.truncate(begin);
         reply.error_bytes(&text);
-        Ok(RunOutcome::Done {
+        RunOutcome::Done {
             errors: if is_counted {
                 Vec::new()
             } else {
@@ -657,7 +656,7 @@ impl Interpreter {
             is_returned: false,
             is_error: true,
             is_killed,
-        })
+        }
     }
 
     /// Writes what a script returned as its reply, unless its host has written it.

@@ -282,11 +282,11 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         if let Some(script) = prepared.program.script() {
             scripts.cache.touch(script);
         }
-        if !matches!(ended, Ok(Ended::Stopped(_))) {
+        if !matches!(ended, Ended::Stopped(_)) {
             self.send_monitor_line();
         }
         match ended {
-            Ok(Ended::Stopped(stop)) if stop != StopReason::Shutdown => {
+            Ended::Stopped(stop) if stop != StopReason::Shutdown => {
                 assert!(
                     !self.run.has_written(),
                     "a script that has written does not start again"
@@ -296,13 +296,13 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 self.buffers.pending_slot_bytes.clear();
                 ScriptOutcome::Stopped(stop)
             }
-            Ok(Ended::Stopped(stop)) => ScriptOutcome::Stopped(stop),
-            Ok(Ended::Done {
+            Ended::Stopped(stop) => ScriptOutcome::Stopped(stop),
+            Ended::Done {
                 errors,
                 is_returned: invented,
                 is_error: failed,
                 is_killed,
-            }) => {
+            } => {
                 self.flush_pending_records();
                 self.thread.ended_commands += self.command_count;
                 for code in errors {
@@ -313,16 +313,6 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                     "the commands of a script that has ended are counted"
                 );
                 ScriptOutcome::Done { failed, is_killed }
-            }
-            Err(text) => {
-                self.flush_pending_records();
-                self.thread.ended_commands += self.command_count;
-                reply.error_bytes(&text);
-                self.count_error(b"ERR", false);
-                ScriptOutcome::Done {
-                    failed: true,
-                    is_killed: false,
-                }
             }
         }
     }
