@@ -399,6 +399,14 @@ fn check_client_mode(client: &Client, command: &'static Command<Binding>) -> Opt
         .then_some(CommandError::constant("ERR Replica can't interact with the keyspace"))
 }
 
+/// Returns `true` if a command that is admitted may run any script, whatever the script's flags are: see
+/// [`admit_script`].
+#[inline]
+pub fn admits_every_script(thread: &ThreadState) -> bool {
+    let may_lack_room = thread.memory_limit.is_full | thread.tunables.refuses_writes | thread.tunables.is_aof_failing;
+    !may_lack_room && thread.replication_state.is_empty()
+}
+
 /// Adjusts the admission of a command that runs a script: the flags of the script itself count.
 #[cold]
 pub fn admit_script(

@@ -20,7 +20,8 @@ use weft_scripting::{Requester, RunRegistry};
 
 use super::accounting::{record_denial, write_error};
 use super::admit::{
-    AUTHENTICATION_REQUIRED, Admission, admit, is_http_request, must_authenticate, unknown_command_error,
+    AUTHENTICATION_REQUIRED, Admission, admit, admit_script, admits_every_script, is_http_request, must_authenticate,
+    unknown_command_error,
 };
 use super::effects::free_removed_values;
 use super::exec_detached;
@@ -569,9 +570,9 @@ fn admit_plan(
     };
     let Connection { client, input, .. } = &mut *connection;
     let mut admission = admit(thread, client, command, || plan.args_of(ranges, input), keys);
-    if binding.mode == HandlerMode::Script {
+    if binding.mode == HandlerMode::Script && !(matches!(admission, Admission::Run) && admits_every_script(thread)) {
         let args = plan.args_of(ranges, &connection.input);
-        admission = super::admit::admit_script(thread, &connection.client, admission, command, args);
+        admission = admit_script(thread, &connection.client, admission, command, args);
     }
     if !matches!(admission, Admission::Run) {
         withdraw_from_exclusive_mode(thread, connection);
