@@ -43,10 +43,6 @@ impl Interpreter {
     }
 
     pub(super) fn program_of_digest(&mut self, scripts: &Scripts, digest: &[u8]) -> Result<Rc<Program>, Vec<u8>> {
-        let recent = self.recent_script.as_ref();
-        if let Some(program) = recent.filter(|program| program.name() == digest && is_alive(program)) {
-            return Ok(program.clone());
-        }
         let Ok(mut lower) = Digest::try_from(digest) else {
             return Err(Vec::new());
         };
@@ -89,6 +85,8 @@ impl Interpreter {
     }
 }
 
-fn is_alive(program: &Program) -> bool {
+/// Returns `true` if the program is a script that is still in the cache.
+#[inline]
+pub(super) fn is_alive(program: &Program) -> bool {
     program.script().is_some_and(Script::is_alive)
 }

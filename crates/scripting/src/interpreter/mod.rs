@@ -232,7 +232,7 @@ struct Interpreter {
     /// The functions of each library, keyed by the library's address. The entry keeps the library alive, so the address
     /// stays unique.
     libraries: HashMap<usize, CompiledLibrary, ahash::RandomState>,
-    /// The script that was prepared last. Scripts are often called many times in a row.
+    /// The script that was prepared last by its digest. Scripts are often called many times in a row.
     recent_script: Option<Rc<Program>>,
     recent_function: Option<RecentFunction>,
     /// The flush counter of the cache or the libraries when this state was created, or was kept after a flush.
@@ -335,6 +335,12 @@ pub fn prepare_script(
     digest: &[u8],
     keep: bool,
 ) -> Result<Rc<Program>, Vec<u8>> {
+    if source.is_none()
+        && !keep
+        && let Some(program) = recent_script(scripts, digest)
+    {
+        return Ok(program);
+    }
     with_interpreter(scripts, ScriptKind::Eval, |interpreter| {
         let program = match source {
             Some(source) => interpreter.program_of_source(scripts, source, keep)?,
@@ -391,6 +397,19 @@ pub fn prepare_libraries(
         interpreter.prepare_libraries(scripts, libraries, begin)?;
         interpreter.outlives_flushes = true;
         Ok(())
+    })
+}
+
+/// Returns the script that this thread has prepared last by its digest, if it is this one and still cached.
+#[inline]
+fn recent_script(scripts: &Scripts, digest: &[u8]) -> Option<Rc<Program>> {
+    let flushes = scripts.cache.flushes();
+    INTERPRETERS.with(|interpreters| {
+        let interpreters = interpreters.try_borrow().ok()?;
+        let interpreter = interpreters[ScriptKind::Eval as usize].as_ref()?;
+        let recent = interpreter.recent_script.as_ref()?;
+        let is_wanted = interpreter.flushes == flushes && compiling::is_alive(recent) && recent.name() == digest;
+        is_wanted.then(|| recent.clone())
     })
 }
 
