@@ -56,6 +56,9 @@ const RESTARTS: u8 = 1 << 6;
 
 /// After the last exclusive section of a turn, the time during which delayed runs may start before the next one.
 const DELAYED_RUNS_TURN: Duration = Duration::from_millis(3);
+/// The limit of that time while there are delayed runs whose threads have not tried again: on a busy machine it takes
+/// them longer than usual.
+const LONG_DELAYED_RUNS_TURN: Duration = Duration::from_millis(100);
 
 /// The part of the keyspace that a run holds.
 #[derive(Debug, Default)]
@@ -352,11 +355,13 @@ pub struct RunRegistry {
     exclusion_announced_until_us: AtomicU64,
     /// The number of names that were given to threads.
     named_requesters: AtomicU64,
-    /// The end of the turn of delayed runs, in microseconds: until then they may start all the same, and nothing else
-    /// has exclusive use of the keyspace.
-    delayed_runs_until_us: AtomicU64,
+    /// The beginning of the last turn of delayed runs, in microseconds, or 0: in it they may start all the same, and
+    /// nothing else has exclusive use of the keyspace.
+    delayed_runs_since_us: AtomicU64,
     /// Set if a run was delayed since the last turn of delayed runs.
     was_run_delayed: AtomicBool,
+    /// The number of delayed runs that will be tried again.
+    delayed_runs: AtomicUsize,
     /// The origin of the times above.
     epoch: OnceLock<Instant>,
     /// Set once the process is shutting down: every run stops.
@@ -544,8 +549,7 @@ impl RunRegistry {
     /// Registers a run on a script thread. Returns `false` while a thread has exclusive use of the keyspace, and while
     /// one waits for it. Waiting threads are ignored if a run is overdue, since its end may be far away.
     pub fn try_begin_on_script_thread(&self) -> bool {
-        let now_us = self.now_us();
-        let is_turn_of_runs = now_us < self.delayed_runs_until_us.load(Ordering::Relaxed);
+        let is_turn_of_runs = self.is_turn_of_runs();
         let is_announced = self.is_exclusion_announced();
         let add = |runs: i64| (runs >= 0).then_some(runs + 1);
         let may_begin = (is_turn_of_runs || !is_announced || self.has_overdue())
@@ -557,6 +561,25 @@ impl RunRegistry {
             self.was_run_delayed.store(true, Ordering::Relaxed);
         }
         may_begin
+    }
+
+    /// Returns the start of a run on a script thread, which tries to begin until it succeeds or is dropped.
+    pub fn start_on_script_thread(&self) -> RunStart<'_> {
+        RunStart {
+            running: self,
+            is_delayed: false,
+        }
+    }
+
+    /// Returns `true` during the turn of delayed runs. It lasts longer while some of them have not tried again.
+    fn is_turn_of_runs(&self) -> bool {
+        let since_us = self.delayed_runs_since_us.load(Ordering::Relaxed);
+        if since_us == 0 {
+            return false;
+        }
+        let lasted_us = self.now_us().saturating_sub(since_us);
+        lasted_us < DELAYED_RUNS_TURN.as_micros() as u64
+            || (lasted_us < LONG_DELAYED_RUNS_TURN.as_micros() as u64 && self.delayed_runs.load(Ordering::Relaxed) > 0)
     }
 
     /// Returns `true` while a thread that could not exclude runs waits for its next attempt.
@@ -584,7 +607,7 @@ impl RunRegistry {
     ///
     /// A failed call announces the requester, which must try again within milliseconds: until then no run starts. So it
     /// succeeds once the present runs have ended, and then the others that waited as well ([`super::exclusion`]). After
-    /// that, delayed runs have [`DELAYED_RUNS_TURN`] to start.
+    /// that, delayed runs have their turn ([`DELAYED_RUNS_TURN`]).
     pub fn try_exclude_runs(&self, requester: Requester) -> bool {
         self.try_exclude(requester, AttemptKind::Usual)
     }
@@ -625,19 +648,18 @@ impl RunRegistry {
 
     /// Makes the attempt, without a change of the queue.
     fn try_set_exclusion(&self, requester: Requester, kind: AttemptKind) -> bool {
-        let is_turn_of_runs = || self.now_us() < self.delayed_runs_until_us.load(Ordering::Relaxed);
         let must_yield = || {
             self.waiting_requesters.load(Ordering::Relaxed) > 0
                 && self.exclusion_queue.lock().must_yield(requester, kind, self.now_us())
         };
         let is_excluded = self.on_script_threads.load(Ordering::Relaxed) == 0
-            && !is_turn_of_runs()
+            && !self.is_turn_of_runs()
             && !must_yield()
             && self
                 .on_script_threads
                 .compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok();
-        if is_excluded && is_turn_of_runs() {
+        if is_excluded && self.is_turn_of_runs() {
             // Another section has ended since the first check.
             self.on_script_threads.store(0, Ordering::Release);
             return false;
@@ -696,8 +718,8 @@ impl RunRegistry {
         let is_turn_over = self.waiting_requesters.load(Ordering::Relaxed) == 0
             || self.change_queue(|queue, now_us| queue.end_section(now_us));
         if is_turn_over && self.was_run_delayed.swap(false, Ordering::Relaxed) {
-            let until_us = self.now_us() + DELAYED_RUNS_TURN.as_micros() as u64;
-            self.delayed_runs_until_us.store(until_us, Ordering::Relaxed);
+            self.delayed_runs_since_us
+                .store(self.now_us().max(1), Ordering::Relaxed);
         }
         self.on_script_threads.store(0, Ordering::Release);
     }
@@ -727,6 +749,37 @@ impl RunRegistry {
     /// them: the process is about to end. In exclusive mode the answer holds.
     pub fn has_unfinished_unit(&self) -> bool {
         self.has_unfinished_unit.load(Ordering::Relaxed)
+    }
+}
+
+/// The start of a run on a script thread. It is known to be delayed from its first failed attempt until it begins or is
+/// dropped.
+pub struct RunStart<'r> {
+    running: &'r RunRegistry,
+    is_delayed: bool,
+}
+
+impl RunStart<'_> {
+    /// Does the same as [`RunRegistry::try_begin_on_script_thread`].
+    pub fn try_begin(&mut self) -> bool {
+        let begins = self.running.try_begin_on_script_thread();
+        self.set_delayed(!begins);
+        begins
+    }
+
+    fn set_delayed(&mut self, is_delayed: bool) {
+        if is_delayed && !self.is_delayed {
+            self.running.delayed_runs.fetch_add(1, Ordering::Relaxed);
+        } else if self.is_delayed && !is_delayed {
+            self.running.delayed_runs.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.is_delayed = is_delayed;
+    }
+}
+
+impl Drop for RunStart<'_> {
+    fn drop(&mut self) {
+        self.set_delayed(false);
     }
 }
 

@@ -1,8 +1,12 @@
 //! Tests which runs can be killed, and the mutual exclusion of runs and exclusive sections.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{AttemptKind, KillError, Requester, RunParameters, RunRegistry, ScriptRun, StopReason};
+use super::{
+    AttemptKind, DELAYED_RUNS_TURN, KillError, LONG_DELAYED_RUNS_TURN, Ordering, Requester, RunParameters, RunRegistry,
+    ScriptRun, StopReason,
+};
 
 const CLIENT: Requester = Requester::Client(1);
 
@@ -199,6 +203,40 @@ fn runs_start_once_everything_that_waited_has_had_exclusive_use() {
     assert!(running.try_exclude_runs(others[1]) && !running.try_begin_on_script_thread());
     running.end_exclusion();
     assert!(running.try_begin_on_script_thread());
+}
+
+/// On a busy machine it takes the thread of a delayed run longer to try again.
+#[test]
+fn the_turn_of_runs_waits_for_delayed_runs_for_a_while() {
+    let running = RunRegistry::default();
+    let mut delayed = running.start_on_script_thread();
+    let age_turn = |age: Duration| {
+        let since_us = running.now_us() - age.as_micros() as u64;
+        running.delayed_runs_since_us.store(since_us, Ordering::Relaxed);
+    };
+    while running.now_us() < 2 * LONG_DELAYED_RUNS_TURN.as_micros() as u64 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(running.try_exclude_runs(CLIENT) && !delayed.try_begin());
+    running.end_exclusion();
+    age_turn(2 * DELAYED_RUNS_TURN);
+    assert!(!running.try_exclude_runs(CLIENT), "the run has not had its chance");
+    assert!(running.is_exclusion_announced() && delayed.try_begin());
+    running.end_on_script_thread();
+    age_turn(2 * DELAYED_RUNS_TURN);
+    assert!(running.try_exclude_runs(CLIENT), "it has begun");
+    assert!(!delayed.try_begin());
+    running.end_exclusion();
+    age_turn(2 * DELAYED_RUNS_TURN);
+    assert!(!running.try_exclude_runs(CLIENT));
+    drop(delayed);
+    assert!(running.try_exclude_runs(CLIENT), "it will not begin");
+    let mut late = running.start_on_script_thread();
+    assert!(!late.try_begin());
+    running.end_exclusion();
+    age_turn(LONG_DELAYED_RUNS_TURN);
+    assert!(running.try_exclude_runs(CLIENT), "nobody waits for it for longer");
+    running.end_exclusion();
 }
 
 #[test]

@@ -240,11 +240,12 @@ impl DetachedCommand {
         let (run_leased, run_exclusive) = (self.run_leased, self.run_exclusive);
         let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
         thread.for_script = true;
+        let mut start = running.start_on_script_thread();
         self.run_attempts(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
             if let Some(run_exclusive) = run_exclusive {
                 return run_exclusive(thread, seat, request, connection);
             }
-            if !running.try_begin_on_script_thread() {
+            if !start.try_begin() {
                 return Outcome::Contended;
             }
             let outcome = attempt_under_leases(run_leased, thread, seat, request, keys, connection);
