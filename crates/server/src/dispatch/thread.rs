@@ -27,6 +27,8 @@ use crate::state::{Server, UnservedKeys};
 use weft_cluster::Cluster;
 use weft_cluster::view::ClusterView;
 use weft_command_table::registry::Command;
+#[cfg(not(feature = "simulated"))]
+use weft_os::sync::OnceLock;
 use weft_os::time::{SystemTime, UNIX_EPOCH};
 
 use super::script_buffers::ScriptBuffers;
@@ -121,15 +123,26 @@ pub struct ThreadState {
     pub(super) script_buffers: Option<Box<ScriptBuffers>>,
 }
 
+/// Returns the clock of commands' durations. There is one, because a new one asks the processor for its features, and
+/// on a virtual machine each of these questions stops the processor for microseconds: too long for a thread that runs
+/// one command.
+#[cfg(not(feature = "simulated"))]
+fn create_timer() -> quanta::Clock {
+    static TIMER: OnceLock<quanta::Clock> = OnceLock::new();
+    TIMER.get_or_init(quanta::Clock::new).clone()
+}
+
+/// Returns a clock that stands still: the durations of commands are all zero in a simulation.
+#[cfg(feature = "simulated")]
+fn create_timer() -> quanta::Clock {
+    quanta::Clock::mock().0
+}
+
 impl ThreadState {
     /// Creates the state of a thread that counts in row `seat`.
     pub fn new(server: Arc<Server>, thread_index: ThreadIndex) -> Self {
         let tunables = Tunables::from_server(&server);
-        #[cfg(not(feature = "simulated"))]
-        let timer = quanta::Clock::new();
-        // Durations of commands are all zero in a simulation.
-        #[cfg(feature = "simulated")]
-        let (timer, _) = quanta::Clock::mock();
+        let timer = create_timer();
         let effects = Effects {
             log_writer: server.propagation.log_writer(),
             ..Effects::for_keyspace(&server.keyspace)
