@@ -520,6 +520,9 @@ pub struct SyncRequest {
     pub resume: Option<ResumePosition>,
     /// `true` if the replica sent PSYNC and so expects the offset at which the stream continues.
     pub is_psync: bool,
+    /// `true` if the replica sent PSYNC with an offset that is no number. The request is refused for that after all
+    /// checks that come first.
+    pub has_invalid_offset: bool,
     /// The index of the command.
     pub command: usize,
     /// The value of [`Replicas::disconnection_count`](crate::replication::Replicas::disconnection_count) when the

@@ -1,6 +1,6 @@
 //! ROLE, REPLICAOF, FAILOVER, and the replication commands that servers send to each other.
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
@@ -8,7 +8,7 @@ use crate::commands::context::{
     Binding, CommandResult, Context, NextStep, build_reply, count_late_error, exclusive, leased,
 };
 use crate::commands::error::CommandError;
-use crate::net::client::{ClientFlags, ReplicaHandshake};
+use crate::net::client::{Client, ClientFlags, ReplicaHandshake};
 use crate::observability::log;
 use crate::replication::role;
 use crate::replication::{
@@ -61,23 +61,28 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn sync(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if is_monitor(ctx.client) {
+        return Ok(());
+    }
     start_sync(ctx, None, false)
 }
 
 fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let Some(offset) = parse_i64(ctx.arg(2)) else {
-        let handshake = ctx.client.handshake.as_deref().cloned().unwrap_or_default();
-        let name = handshake.name(ctx.client.ip());
-        log::notice!("Replica {name} asks for synchronization");
-        log::warning!("Replica {name} asks for synchronization but with a wrong offset");
-        return Err(CommandError::NOT_AN_INTEGER);
-    };
+    if is_monitor(ctx.client) {
+        return Ok(());
+    }
     let id = String::from_utf8_lossy(ctx.arg(1)).into_owned();
     if ctx.arg(3).eq_ignore_ascii_case(b"failover") {
+        log::notice!("Failover request received for replid {id}.");
         start_takeover(ctx, &id)?;
     }
-    let resume = ResumePosition { id, next_byte: offset };
-    start_sync(ctx, Some(resume), true)
+    let resume = parse_i64(ctx.arg(2)).map(|next_byte| ResumePosition { id, next_byte });
+    start_sync(ctx, resume, true)
+}
+
+/// Returns `true` if a client is in MONITOR mode. As in Valkey, such a client gets no reply to SYNC and PSYNC.
+fn is_monitor(client: &Client) -> bool {
+    client.flags.contains(ClientFlags::MONITOR)
 }
 
 /// Makes this replica a primary, as its primary requested in a coordinated failover.
@@ -102,42 +107,89 @@ fn start_takeover(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
     Ok(())
 }
 
-/// Moves the replica's connection to the thread that serves replicas.
+/// Moves the replica's connection to the thread that serves replicas, once its earlier replies are sent. What the
+/// replica has sent is looked at only then ([`reply_instead_of_sync`]). PSYNC without a position to resume from has an
+/// invalid offset.
 ///
 /// # Errors
-/// If this server cannot serve replicas now, or if the replica's capabilities do not suffice.
+/// If this server cannot serve replicas now.
 fn start_sync(ctx: &mut Context<'_, '_>, resume: Option<ResumePosition>, is_psync: bool) -> CommandResult {
     check_serves_replicas(ctx.server)?;
-    let repl = &ctx.server.replication;
-    let handshake = ctx.client.handshake.as_deref();
-    if handshake.is_some_and(|handshake| handshake.excludes_data && !handshake.supports_eof_mark) {
-        return Err(CommandError::constant("ERR Filtered replica requires EOF capability"));
-    }
-    if let (Some(handshake), Some(resume)) = (handshake, &resume)
-        && handshake.supports_dual_channel
-    {
-        let name = handshake.name(ctx.client.ip());
-        if let Err(refusal) = repl.check_partial_sync(resume) {
-            log::notice!("Replica {name} asks for synchronization");
-            refusal.log(&name, &repl.replicas);
-            log::notice!(
-                "Dual channel replication: Replica {name} is capable of dual channel synchronization, and partial sync \
-                 isn't possible. Full sync will continue with dedicated RDB channel."
-            );
-            ctx.reply.simple("DUALCHANNELSYNC");
-            return Ok(());
-        }
-    }
     let command = ctx.command.id as usize;
     let request = SyncRequest {
+        has_invalid_offset: is_psync && resume.is_none(),
         resume,
         is_psync,
         command,
-        disconnection_count: repl.replicas.disconnection_count(),
+        disconnection_count: ctx.server.replication.replicas.disconnection_count(),
     };
     let check = with_sync_check(ctx.permission_check(), command);
     ctx.next_step = NextStep::Sync(Box::new((request, check)));
     Ok(())
+}
+
+/// Returns the reply to SYNC or PSYNC of a connection that stays with its worker, or `None` if the connection is to
+/// move to the thread that serves replicas. `has_pending_output` is `true` if the client has not read its earlier
+/// replies. An error is counted for the command, which counts as done. The caller has made the check of
+/// [`with_sync_check`]: the order is that of Valkey's `syncCommand`.
+pub fn reply_instead_of_sync(
+    server: &Server,
+    thread_index: ThreadIndex,
+    client: &Client,
+    request: &SyncRequest,
+    has_pending_output: bool,
+) -> Option<Vec<u8>> {
+    if let Err(error) = check_sync_request(client, request, has_pending_output) {
+        count_late_error(server, thread_index, request.command, error.code());
+        return Some(build_reply(Protocol::Resp2, |reply| reply.error_bytes(&error.0)));
+    }
+    must_use_dual_channel(server, client, request)
+        .then(|| build_reply(Protocol::Resp2, |reply| reply.simple("DUALCHANNELSYNC")))
+}
+
+/// Checks if a replica can be served as it requests.
+///
+/// # Errors
+/// If its connection has pending output, if its capabilities do not suffice, or if its offset is invalid.
+fn check_sync_request(client: &Client, request: &SyncRequest, has_pending_output: bool) -> CommandResult {
+    if has_pending_output {
+        // The thread that writes a dump to the socket has its own handle of it, and would not wait for this output.
+        return Err(CommandError::constant(
+            "ERR SYNC and PSYNC are invalid with pending output",
+        ));
+    }
+    let handshake = client.handshake.as_deref();
+    if handshake.is_some_and(|handshake| handshake.excludes_data && !handshake.supports_eof_mark) {
+        return Err(CommandError::constant("ERR Filtered replica requires EOF capability"));
+    }
+    if request.has_invalid_offset {
+        let name = handshake.cloned().unwrap_or_default().name(client.ip());
+        log::notice!("Replica {name} asks for synchronization");
+        log::warning!("Replica {name} asks for synchronization but with a wrong offset");
+        return Err(CommandError::NOT_AN_INTEGER);
+    }
+    Ok(())
+}
+
+/// Returns `true` if a replica needs a full synchronisation, and can take it over a second connection.
+fn must_use_dual_channel(server: &Server, client: &Client, request: &SyncRequest) -> bool {
+    let (Some(handshake), Some(resume)) = (client.handshake.as_deref(), &request.resume) else {
+        return false;
+    };
+    if !handshake.supports_dual_channel {
+        return false;
+    }
+    let Err(refusal) = server.replication.check_partial_sync(resume) else {
+        return false;
+    };
+    let name = handshake.name(client.ip());
+    log::notice!("Replica {name} asks for synchronization");
+    refusal.log(&name, &server.replication.replicas);
+    log::notice!(
+        "Dual channel replication: Replica {name} is capable of dual channel synchronization, and partial sync isn't \
+         possible. Full sync will continue with dedicated RDB channel."
+    );
+    true
 }
 
 /// Checks if this server can serve replicas now.

@@ -7,7 +7,7 @@ use weft_base::ThreadIndex;
 use weft_reactor::Socket;
 
 use super::*;
-use crate::net::client::Client;
+use crate::net::client::{Client, ClientFlags};
 use crate::replication::ResumePosition;
 use crate::state::SyncRequest;
 use weft_acl::Login;
@@ -38,6 +38,7 @@ fn request_from_start(server: &Server) -> SyncRequest {
             next_byte: ReplicationOffset::ZERO.next_byte(),
         }),
         is_psync: true,
+        has_invalid_offset: false,
         command: 0,
         disconnection_count: server.replication.replicas.disconnection_count(),
     }
@@ -71,6 +72,24 @@ fn a_replica_that_will_be_disconnected_gets_no_bytes_of_the_new_history() {
     let mut received = String::new();
     peer.read_to_string(&mut received).expect("the connection is closed");
     assert_eq!(received, "+CONTINUE\r\nolder");
+}
+
+/// The backlog keeps what they miss once.
+#[test]
+fn what_replicas_miss_is_shown_as_their_output_and_is_no_memory_of_theirs() {
+    const MISSED_BYTES: usize = 1 << 20;
+    let (server, mut thread) = server_with_thread();
+    let _peers = [(); 2].map(|()| connect_replica(&mut thread));
+    append(&server, &vec![b'x'; MISSED_BYTES]);
+    thread.publish_clients();
+    let mut links = 0;
+    server.visit_linked(&mut |client, buffers| {
+        links += 1;
+        assert!(client.flags.contains(ClientFlags::REPLICA));
+        let (shown, own) = (buffers.in_flight.min(buffers.total), buffers.allocated);
+        assert!(shown >= MISSED_BYTES && own < MISSED_BYTES / 16, "{buffers:?}");
+    });
+    assert_eq!(links, 2);
 }
 
 /// A server with a thread that serves replicas, whose turns the test makes.

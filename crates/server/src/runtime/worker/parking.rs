@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::Worker;
 use super::waits::{ClientWait, WithheldReply};
 use crate::commands::context::NextStep;
-use crate::commands::context::{count_late_error, send_background_work};
+use crate::commands::context::send_background_work;
 use crate::commands::scripting::preparing::send_preparation;
+use crate::commands::server::replication::reply_instead_of_sync;
 use crate::dispatch::batch::BatchConnections as _;
-use crate::net::client::ClientFlags;
+use crate::net::client::{Client, ClientFlags};
 use crate::net::client_snapshot::ClientSnapshot;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::net::library_loads::LibraryLoads;
@@ -53,19 +54,7 @@ enum DepartureReceiver {
     Other(ConnectionReceiver),
 }
 
-/// The reply to PSYNC of a client that has not read all earlier output.
-const PENDING_OUTPUT_REPLY: &[u8] = b"-ERR SYNC and PSYNC are invalid with pending output\r\n";
-
 impl Departure {
-    /// Returns the index of the command if it is refused while output is in flight. The thread that writes a dump to
-    /// the socket of a replica has its own handle of it, and would not wait until that is sent.
-    fn command_refused_with_output(&self) -> Option<usize> {
-        match &self.receiver {
-            DepartureReceiver::Primary(request) => Some(request.command),
-            DepartureReceiver::Other(_) => None,
-        }
-    }
-
     /// Checks again if the command may run: what the client, or the server, may do can have changed while it waited.
     /// The caller is within a passage of the gate.
     fn check(&mut self, server: &Arc<Server>, thread_index: ThreadIndex) -> Result<(), PermissionLoss> {
@@ -73,6 +62,23 @@ impl Departure {
             request.disconnection_count = server.replication.replicas.disconnection_count();
         }
         (self.permission)(server, thread_index)
+    }
+
+    /// Returns the reply of a command whose connection stays with its worker. `has_pending_output` is `true` if the
+    /// client has not read its earlier replies.
+    fn reply_in_place(
+        &self,
+        server: &Server,
+        thread_index: ThreadIndex,
+        client: &Client,
+        has_pending_output: bool,
+    ) -> Option<Vec<u8>> {
+        match &self.receiver {
+            DepartureReceiver::Primary(request) => {
+                reply_instead_of_sync(server, thread_index, client, request, has_pending_output)
+            }
+            DepartureReceiver::Other(_) => None,
+        }
     }
 
     /// Gives the connection away.
@@ -234,29 +240,24 @@ impl Worker {
     /// Gives a connection to a thread other than a worker, if its command may still run. The client may have been
     /// killed since its command has run.
     fn give_away(&mut self, token: usize, mut departure: Departure) {
-        let server = self.server().clone();
+        let (server, thread_index) = (self.server().clone(), self.thread.thread_index);
+        let has_pending_output = self.in_flight_bytes(token) > 0;
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
         let checked = {
             // Neither permissions nor the role of this server change within the passage.
             let _pass = self.seat.enter();
-            departure.check(&server, self.thread.thread_index)
+            let checked = departure.check(&server, thread_index);
+            checked.map(|()| departure.reply_in_place(&server, thread_index, &connection.client, has_pending_output))
         };
         match checked {
-            Ok(()) => {
-                if let Some(command) = departure.command_refused_with_output()
-                    && self.in_flight_bytes(token) > 0
-                {
-                    count_late_error(&server, self.thread.thread_index, command, b"ERR");
-                    return self
-                        .resume_with_reply(token, |output| output.bytes.extend_from_slice(PENDING_OUTPUT_REPLY));
-                }
-            }
-            Err(PermissionLoss::Denied(bytes)) => {
+            Ok(None) => {}
+            Ok(Some(bytes)) | Err(PermissionLoss::Denied(bytes)) => {
                 return self.resume_with_reply(token, |output| output.bytes.extend_from_slice(&bytes));
             }
             Err(PermissionLoss::ClientEnds) => {
-                if let Some(connection) = self.clients.connection(token) {
-                    connection.client.kill();
-                }
+                connection.client.kill();
                 return self.flush_output(token);
             }
         }

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 use weft_config::{Config, SetPermissions};
 use weft_os::sync::mpsc::{Receiver, channel};
@@ -17,6 +18,9 @@ const ALL_PERMISSIONS: SetPermissions = SetPermissions {
     may_set_protected: true,
     is_loading: false,
 };
+
+/// The time limit for what the client receives.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Creates a server with one worker, which does not run.
 fn worker() -> (Arc<Server>, Worker) {
@@ -141,6 +145,31 @@ impl Pipeline {
         }
     }
 
+    /// Returns this number of bytes that the client receives.
+    fn receive(&mut self, count: usize) -> Vec<u8> {
+        let (mut received, mut events) = (vec![0; count], Vec::new());
+        let (mut length, start) = (0, Instant::now());
+        while length < count {
+            assert!(start.elapsed() < PATIENCE, "{length} of {count} bytes have arrived");
+            match self.peer.read(&mut received[length..]) {
+                Ok(more) => length += more,
+                Err(_) => {
+                    // The worker sends what it could not send at once.
+                    let waited = self.worker.reactor.wait(Some(Duration::from_millis(1)), &mut events, 1);
+                    assert!(waited.is_ok());
+                }
+            }
+        }
+        received
+    }
+
+    /// Asserts that the connection is open, and that nothing else was sent.
+    fn assert_open(&mut self) {
+        let connection = self.worker.clients.connection(self.token).expect("it is open");
+        assert_eq!(connection.state, ConnectionState::Ready);
+        assert!(self.peer.read(&mut [0]).is_err(), "nothing was sent");
+    }
+
     /// Asserts that the client has got only these replies, and that its connection is closed.
     fn assert_closed_after(&mut self, replies: &str) {
         let mut received = Vec::new();
@@ -209,4 +238,54 @@ fn a_transaction_after_a_stopped_one_runs_completely() {
     pipeline.worker.thread.is_unit_unfinished = true;
     pipeline.run();
     pipeline.assert_closed_after("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+PONG\r\n+PONG\r\n+OK\r\n");
+}
+
+/// The order is that of Valkey's `syncCommand`.
+#[test]
+fn a_replica_with_pending_output_is_refused_for_that_before_what_it_asks_for() {
+    const OUTPUT_BYTES: usize = 4 << 20;
+    const PENDING: &str = "-ERR SYNC and PSYNC are invalid with pending output\r\n";
+    const FILTERED: &str = "-ERR Filtered replica requires EOF capability\r\n";
+    const NOT_AN_INTEGER: &str = "-ERR value is not an integer or out of range\r\n";
+    const NOT_A_REPLICA: &str = "-ERR PSYNC FAILOVER can't be sent to a master.\r\n";
+    let filter: &[&str] = &["REPLCONF", "rdb-filter-only", ""];
+    let eof: &[&str] = &["REPLCONF", "capa", "eof"];
+    let dual_channel: &[&str] = &["REPLCONF", "capa", "dual-channel"];
+    let cases: [(&[&str], &[&str], &str, &str); 5] = [
+        (filter, &["SYNC"], FILTERED, PENDING),
+        (filter, &["PSYNC", "?", "x"], FILTERED, PENDING),
+        (eof, &["PSYNC", "?", "x"], NOT_AN_INTEGER, PENDING),
+        (eof, &["PSYNC", "?", "x", "FAILOVER"], NOT_A_REPLICA, NOT_A_REPLICA),
+        (dual_channel, &["PSYNC", "?", "-1"], "+DUALCHANNELSYNC\r\n", PENDING),
+    ];
+    for (handshake, sync, usual_reply, reply_if_pending) in cases {
+        for (pending_bytes, reply) in [(0, usual_reply), (OUTPUT_BYTES, reply_if_pending)] {
+            let server = create_idle_server(Config::defaults());
+            let enable: [(&[u8], &[u8]); 1] = [(b"dual-channel-replication-enabled", b"yes")];
+            assert!(server.config.set(&enable, ALL_PERMISSIONS, &mut |_| Ok(())).is_ok());
+            let mut pipeline = Pipeline::new(&server, &[handshake, sync]);
+            let connection = pipeline.worker.clients.connection(pipeline.token).expect("it is open");
+            connection.output.bytes.resize(pending_bytes, b'x');
+            pipeline.run();
+            let received = pipeline.receive(pending_bytes + "+OK\r\n".len() + reply.len());
+            let replies = String::from_utf8_lossy(&received[pending_bytes..]);
+            assert_eq!(replies, ["+OK\r\n", reply].concat(), "{sync:?}");
+            pipeline.assert_open();
+            let errors = usize::from(reply.starts_with('-'));
+            assert_eq!(server.stats.errors.all().len(), errors, "{sync:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_in_monitor_mode_gets_no_reply_to_sync() {
+    let syncs: [&[&str]; 3] = [&["SYNC"], &["PSYNC", "?", "-1"], &["PSYNC", "?", "x", "FAILOVER"]];
+    for sync in syncs {
+        let server = create_idle_server(Config::defaults());
+        let mut pipeline = Pipeline::new(&server, &[&["MONITOR"][..], sync]);
+        pipeline.run();
+        assert_eq!(pipeline.receive(5), b"+OK\r\n");
+        pipeline.assert_open();
+        assert!(server.stats.errors.all().is_empty());
+    }
 }

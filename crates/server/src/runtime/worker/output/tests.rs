@@ -247,6 +247,7 @@ fn sync_with(check: PermissionCheck) -> NextStep {
     let request = SyncRequest {
         resume: None,
         is_psync: true,
+        has_invalid_offset: false,
         command: 0,
         disconnection_count: 0,
     };

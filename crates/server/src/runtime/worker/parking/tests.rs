@@ -9,7 +9,6 @@ use weft_os::sync::mpsc::Receiver;
 use weft_reactor::Socket;
 
 use super::*;
-use crate::net::client::Client;
 use crate::start::create_idle_server_with_orders;
 use crate::state::{Server, SessionRegistration, SyncRequest, close_killed_clients};
 
@@ -87,6 +86,7 @@ fn sync() -> NextStep {
     let request = SyncRequest {
         resume: None,
         is_psync: true,
+        has_invalid_offset: false,
         command: 0,
         disconnection_count: 0,
     };
