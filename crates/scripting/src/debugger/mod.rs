@@ -44,8 +44,8 @@ pub trait Console {
     /// Waits for input and appends it to `into`. Returns `false` if the user has disconnected.
     fn receive(&mut self, into: &mut Vec<u8>) -> bool;
     /// Returns `true` if the script is to end, because its result will reach no user or because the process is shutting
-    /// down.
-    fn is_over(&mut self) -> bool;
+    /// down. `has_written` is `true` if the script has written: it may have to run to its end then.
+    fn is_over(&mut self, has_written: bool) -> bool;
 }
 
 /// A command of the user that needs Lua or that continues the script.
@@ -152,9 +152,9 @@ impl Debugger {
         self.flush();
     }
 
-    /// Returns `true` if the script is to end.
-    pub fn is_over(&mut self) -> bool {
-        self.console.is_over()
+    /// Returns `true` if the script is to end. `has_written` is `true` if it has written.
+    pub fn is_over(&mut self, has_written: bool) -> bool {
+        self.console.is_over(has_written)
     }
 
     // ---- the log ---------------------------------------------------------------------------------------------------

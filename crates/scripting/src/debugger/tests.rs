@@ -26,7 +26,7 @@ impl Console for ScriptedConsole {
         piece.is_some()
     }
 
-    fn is_over(&mut self) -> bool {
+    fn is_over(&mut self, _: bool) -> bool {
         false
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn install_debug_hook(
         .every_nth_instruction(INSTRUCTIONS_PER_CHECK);
     lua.set_global_hook(triggers, move |lua, frame| {
         let is_line = matches!(frame.event(), mlua::debug::DebugEvent::Line);
-        if !is_line && inspector.session.borrow_mut().is_over() {
+        if !is_line && inspector.is_session_over() {
             return Err(inspector.end_script());
         }
         if !is_line || inspector.is_evaluating.get() {
@@ -132,7 +132,7 @@ impl Inspector {
             let order = self.session.borrow_mut().next_command();
             match order {
                 DebuggerCommand::Step | DebuggerCommand::Continue => return Ok(()),
-                DebuggerCommand::Disconnected if self.session.borrow_mut().is_over() => return Err(self.end_script()),
+                DebuggerCommand::Disconnected if self.is_session_over() => return Err(self.end_script()),
                 DebuggerCommand::Disconnected => return Ok(()),
                 DebuggerCommand::Abort => return Err(errors::reply(b"ERR script aborted for user request", false)),
                 DebuggerCommand::Fail(text) => return Err(errors::reply(text.as_bytes(), false)),
@@ -143,6 +143,13 @@ impl Inspector {
             }
             self.session.borrow_mut().flush();
         }
+    }
+
+    /// Returns `true` if the script is to end.
+    fn is_session_over(&self) -> bool {
+        let current = self.shared.checks.run.borrow();
+        let has_written = current.as_ref().is_some_and(|current| current.run.has_written());
+        self.session.borrow_mut().is_over(has_written)
     }
 
     /// Returns the error that ends the script and that it cannot catch.

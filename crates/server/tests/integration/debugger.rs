@@ -261,6 +261,27 @@ fn the_process_ends_despite_sessions() {
     }
 }
 
+/// The script does not end, so a part of it could remain.
+#[test]
+fn nothing_remains_of_a_synchronous_session_that_the_end_of_the_process_stops() {
+    for threads in ["1", "4"] {
+        let mut server = Server::start(&["--io-threads", threads, "--appendonly", "yes"]);
+        let mut other = Client::connect(server.port);
+        assert_eq!(other.call(&["SET", "key", "1"]), "OK");
+        let pid = pid_of(&mut other);
+        let script = "redis.call('set', 'written', 1)\nlocal n = 1\nwhile true do n = n + 1 end";
+        let mut session = start_session(&server, "SYNC", &["EVAL", script, "0"]);
+        session.call(&["step"]);
+        let told = Command::new("kill").arg(&pid).status();
+        assert!(told.is_ok_and(|status| status.success()), "it is told to end");
+        rest(&mut session);
+        server.start_again_with(&["--appendonly", "yes"]);
+        let mut other = Client::connect(server.port);
+        call_until(&mut other, &["GET", "key"], |answer| answer == "1");
+        assert_eq!(other.call(&["GET", "written"]), "-");
+    }
+}
+
 #[test]
 fn several_sessions_run_at_a_time() {
     let server = Server::start(&[]);

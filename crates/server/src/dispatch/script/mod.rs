@@ -38,9 +38,10 @@
 //! 9. Only the end of the process stops a script that has written with the token. Its unit of the log is discarded, so
 //!    that the next start, and replicas, see nothing of it. Its leases and the token never end, so that no other
 //!    command sees a part of it and no such command is logged. No command uses the data in exclusive mode any more, and
-//!    nothing saves them or loads a file over them (`RunRegistry::has_unfinished_unit`). A transaction that was stopped
-//!    in exclusive mode leases all slots for good before it opens the gate. A stopped script gets no reply and holds
-//!    its client's further requests back. The connection of a stopped transaction is closed after the earlier replies.
+//!    nothing saves them or loads a file over them (`RunRegistry::has_unfinished_unit`). A transaction, or the script
+//!    of a debugger session, that was stopped in exclusive mode leases all slots for good before it opens the gate. A
+//!    stopped script gets no reply and holds its client's further requests back. The connection of a stopped
+//!    transaction is closed after the earlier replies.
 //! 10. A script does not start while MIGRATE sends one of its declared keys, and restarts if its first write is to such
 //!     a key. So MIGRATE ends, however many scripts change its keys. The restart waits until some MIGRATE has ended.
 //! 11. Under an undo log ([`crate::keyspace::undo`]) a script may write without the token. No other thread sees its

@@ -91,9 +91,14 @@ impl DebuggerConnection {
         self.kill_mark.is_killed() || self.account.is_deleted()
     }
 
+    /// Returns `true` if the process is ending.
+    fn is_process_ending(&self) -> bool {
+        self.server.scripting.running.is_shutting_down()
+    }
+
     /// Returns `true` if the process is ending, or waits for this session to do so.
     fn is_shutting_down(&self) -> bool {
-        self.server.scripting.running.is_shutting_down()
+        self.is_process_ending()
             || (self.should_continue_without_user && self.server.lifecycle.shutdown.is_in_progress())
     }
 }
@@ -132,11 +137,18 @@ impl Console for DebuggerConnection {
         true
     }
 
-    fn is_over(&mut self) -> bool {
+    fn is_over(&mut self, has_written: bool) -> bool {
         if !self.should_continue_without_user && !self.is_closed {
             self.wait_for_input(Duration::ZERO);
         }
         let has_left = self.is_closed || self.is_revoked();
-        self.is_shutting_down() || (has_left && !self.should_continue_without_user)
+        // While a shutdown is prepared, what a script has written cannot be discarded: the shutdown may be aborted, and
+        // a dump must not contain a part of a script.
+        let is_ending = if has_written {
+            self.is_process_ending()
+        } else {
+            self.is_shutting_down()
+        };
+        is_ending || (has_left && !self.should_continue_without_user)
     }
 }

@@ -23,8 +23,10 @@
 //! 5. The permission is checked again when the connection leaves, which may wait for earlier replies. A SYNC session is
 //!    admitted again in exclusive mode: permissions, the role of this server and the owners of slots may have changed
 //!    since its worker has admitted it, and clients may be paused.
-//! 6. Sessions end with the process. A SYNC session ends as soon as a shutdown is prepared, because all clients wait
-//!    for it.
+//! 6. Sessions end with the process. A SYNC session does not wait for its user while a shutdown is prepared, because
+//!    all clients wait for it. If its script has not written, it ends; otherwise it continues without stops. A script
+//!    that has written and does not end is stopped by the end of the process only, and then nothing of it remains (rule
+//!    9 of [`super`]).
 //! 7. No session waits for a script that is overdue and may never end. A SYNC session ends with the BUSY error instead
 //!    of beginning. A session on copies gets that error for a command whose keys cannot be copied.
 
@@ -43,7 +45,7 @@ use weft_resp::{ArgRange, Args, Protocol, Reply};
 
 use super::prepared::PrepareError;
 use super::runner::{Runner, ScriptAccess, ScriptOutcome};
-use super::{prepare_script, record_script_command, reply_error};
+use super::{abandon_unit, prepare_script, record_script_command, reply_error};
 use crate::commands::context::{Binding, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
@@ -59,9 +61,9 @@ use crate::dispatch::request::{Outcome, Request};
 use crate::dispatch::script_flags::busy_error;
 use crate::dispatch::serve;
 use crate::dispatch::thread::ThreadState;
-use crate::keyspace::Seat;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
+use crate::keyspace::{Exclusive, Seat, lease_all_for_good};
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::notify::messages::{NotificationSender, wake_workers};
@@ -69,7 +71,9 @@ use crate::observability::log;
 use crate::observability::metrics::Metrics;
 use crate::observability::used_memory::UsedMemory;
 use crate::replication::ReplicationState;
-use crate::state::{ConnectionReceiver, Message, PermissionCheck, Server, ServerParts, SessionRegistration};
+use crate::state::{
+    ConnectionReceiver, Message, PermissionCheck, Server, ServerParts, SessionRegistration, UnservedKeys,
+};
 use console::DebuggerConnection;
 pub(super) use key_copier::KeyCopier;
 use weft_acl::Acl;
@@ -251,10 +255,11 @@ impl DebuggerSession {
                 return;
             }
         };
+        let mut is_unfinished = false;
         match admission {
             Admission::Run => {
                 let held = ScriptAccess::Everything(&mut all);
-                self.debug_script(&mut thread, held, &mut connection.client, debugger, &mut reply);
+                is_unfinished = self.debug_script(&mut thread, held, &mut connection.client, debugger, &mut reply);
             }
             Admission::ClientClosing | Admission::Paused => {
                 drop(all);
@@ -268,17 +273,19 @@ impl DebuggerSession {
             }
         }
         let client = &mut connection.client;
-        let held = HeldLeases::Exclusive(&mut all);
-        let unserved = serve::serve_unit(&mut thread, None, held, client);
-        assert!(
-            !thread.effects.log_writer.has_pending_ops(),
-            "the writes of a debugged script are logged before other clients continue"
-        );
-        apply_effects(&mut thread);
+        let unserved = end_unit(&mut thread, &mut all, client, is_unfinished);
         drop(all);
         running.end_exclusion();
         scripting::drop_interpreter(&server.scripting, ScriptKind::Eval);
         self.send_notifications(&mut thread, &mut seat, unserved.map(|unserved| *unserved));
+        if self.await_certainty(client) {
+            self.send_reply(debugger, output, &reply);
+        }
+    }
+
+    /// Waits until it is certain that the writes of the script are not lost. Returns `false` if they may be.
+    fn await_certainty(&self, client: &Client) -> bool {
+        let (server, running) = (&self.server, &self.server.scripting.running);
         // Before the session, the client had the replies to all its earlier writes.
         let is_unlogged = || server.propagation.must_withhold_reply(client.last_write_sequence);
         let fate = || match &server.cluster {
@@ -290,9 +297,7 @@ impl DebuggerSession {
         while (is_unlogged() || fate() == WriteFate::Doubtful) && !running.is_shutting_down() {
             weft_os::thread::sleep(RETRY_PAUSE);
         }
-        if !is_unlogged() && fate() == WriteFate::Kept {
-            self.send_reply(debugger, output, &reply);
-        }
+        !is_unlogged() && fate() == WriteFate::Kept
     }
 
     /// Returns `true` if the client was killed or its ACL user was deleted.
@@ -302,7 +307,7 @@ impl DebuggerSession {
 
     /// Returns `true` if a script that has not begun does not begin any more.
     fn is_over(&self, debugger: &scripting::DebugSession) -> bool {
-        self.is_revoked() || debugger.borrow_mut().is_over()
+        self.is_revoked() || debugger.borrow_mut().is_over(false)
     }
 
     /// Excludes runs on script threads. A script that does not end can be killed meanwhile, until it is overdue.
@@ -362,12 +367,7 @@ impl DebuggerSession {
     }
 
     /// Sends the notifications of the script's commands, as the end of a batch does.
-    fn send_notifications(
-        &self,
-        thread: &mut ThreadState,
-        seat: &mut Seat,
-        unserved: Option<crate::state::UnservedKeys>,
-    ) {
+    fn send_notifications(&self, thread: &mut ThreadState, seat: &mut Seat, unserved: Option<UnservedKeys>) {
         let server = &self.server;
         finish_batch(thread, seat);
         NotificationSender::new(server, &mut thread.effects, thread.thread_index).send_broadcasts();
@@ -407,7 +407,8 @@ impl DebuggerSession {
 
     // ---- both ------------------------------------------------------------------------------------------------------
 
-    /// Runs the script. Appends its reply, or the error because of which it does not run, to `reply`.
+    /// Runs the script. Appends its reply, or the error because of which it does not run, to `reply`. Returns `true` if
+    /// the end of the process has stopped the script after it had written.
     fn debug_script(
         &self,
         thread: &mut ThreadState,
@@ -415,7 +416,7 @@ impl DebuggerSession {
         client: &mut Client,
         debugger: &scripting::DebugSession,
         reply: &mut Vec<u8>,
-    ) {
+    ) -> bool {
         (thread.may_leave, thread.may_block) = (false, false);
         let args = self.args();
         let server = thread.server.clone();
@@ -427,15 +428,44 @@ impl DebuggerSession {
             });
         let prepared = match prepared {
             Ok(prepared) => prepared,
-            Err(error) => return write_error(thread, &error, reply),
+            Err(error) => {
+                write_error(thread, &error, reply);
+                return false;
+            }
         };
         let mut runner = Runner::new(thread, None, held, client, &prepared, false, args);
         runner.debugger = Some(debugger.clone());
         let ended = runner.run_script(&prepared, args, &mut Reply::new(reply, client.protocol), false);
-        if matches!(ended, ScriptOutcome::Stopped(_)) {
+        let (_, run) = runner.end();
+        let is_stopped = matches!(ended, ScriptOutcome::Stopped(_));
+        if is_stopped {
             reply.clear();
         }
+        is_stopped && run.has_written()
     }
+}
+
+/// Logs the writes of a script in exclusive mode, and serves the clients that wait for them. If the script is
+/// unfinished, its writes are discarded instead, and no command sees them (rule 9 of scripts).
+fn end_unit(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    client: &mut Client,
+    is_unfinished: bool,
+) -> Option<Box<UnservedKeys>> {
+    if is_unfinished {
+        abandon_unit(thread);
+    }
+    let unserved = serve::serve_unit(thread, None, HeldLeases::Exclusive(all), client);
+    assert!(
+        !thread.effects.log_writer.has_pending_ops(),
+        "the writes of a debugged script are logged before other clients continue"
+    );
+    if is_unfinished {
+        lease_all_for_good(all);
+    }
+    apply_effects(thread);
+    unserved
 }
 
 /// Creates a server that shares only the parameters and the number of databases.
@@ -541,3 +571,6 @@ fn refusal_texts(args: Args<'_>, text: &[u8]) -> (Vec<u8>, Vec<u8>) {
         _ => (text.to_vec(), [b"-", text, b"\r\n"].concat()),
     }
 }
+
+#[cfg(test)]
+mod tests;
