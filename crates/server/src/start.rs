@@ -36,7 +36,7 @@ use crate::observability::used_memory::UsedMemory;
 use crate::persistence::{aof, rdb_file};
 use crate::replication::{Endpoint, ReplicationState};
 use crate::runtime::config_changes::configure_log;
-use crate::runtime::coordinator::Coordinator;
+use crate::runtime::coordinator::{self, Coordinator};
 use crate::runtime::process::cpus::CpuLists;
 use crate::runtime::process::pid_file::PidFile;
 use crate::runtime::process::supervisor::Supervisor;
@@ -57,6 +57,8 @@ use weft_tls::{TlsMaterial, TlsState, UnusableTlsConfig};
 
 /// The time that clients have to receive pending replies when the server ends.
 const OUTPUT_GRACE_PERIOD: Duration = Duration::from_millis(500);
+/// The interval at which a cluster node that loads its data checks if a signal was received.
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The error of a failed start or shutdown; the reason was logged.
 #[derive(Debug)]
@@ -296,11 +298,18 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     let loading = LoadingThread::begin(&server)?;
     let metrics_endpoint = start_metrics_endpoint(&server, parts.metrics_endpoint)?;
     // The ownership of slots depends on the loaded data, and must be settled before the first client.
-    let loading = if server.cluster.is_some() {
-        loading.finish()?;
+    let loading = if server.cluster.is_none() {
+        Some(loading)
+    } else if loading.finish_unless(|| is_shutdown_requested(&server, &parts.signals))? {
         None
     } else {
-        Some(loading)
+        log::notice!("User requested shutdown...");
+        parts.supervisor.notify_stopping();
+        if let Some(endpoint) = metrics_endpoint {
+            endpoint.stop();
+        }
+        leave_process(server, parts.pid_file, parts.listeners);
+        return Ok(ShutdownOptions::while_loading());
     };
     let bus = ClusterBus::prepare(&server).map_err(log_fatal("cannot make the cluster bus"))?;
     crate::runtime::background::start(&server, jobs_out, scripts_out)
@@ -336,14 +345,25 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     );
     let (how, listeners) = coordinator.run().map_err(log_fatal("the coordinator stopped"))?;
     stop_threads(&server, &how, &supervisor, threads);
-    if let Some(pid_file) = parts.pid_file {
+    leave_process(server, parts.pid_file, listeners);
+    Ok(how)
+}
+
+/// Returns `true` if a signal has requested shutdown. There is no coordinator yet that handles signals.
+fn is_shutdown_requested(server: &Server, signals: &SignalReceiver) -> bool {
+    coordinator::answer_report_request(signals);
+    coordinator::take_shutdown_signal(server, signals).is_some()
+}
+
+/// Removes the files of the process at its end.
+fn leave_process(server: Arc<Server>, pid_file: Option<PidFile>, listeners: Listeners) {
+    if let Some(pid_file) = pid_file {
         pid_file.remove();
     }
     listeners.remove_socket_file();
     log::warning!("Weft is now ready to exit, bye bye...");
     // Freeing all values one by one would take long without benefit.
     std::mem::forget(server);
-    Ok(how)
 }
 
 /// Runs a server on threads of this process, for the fuzz targets. It reports no crashes.
@@ -389,14 +409,18 @@ fn start_serving(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor)
 }
 
 /// The thread that loads the data files. The gate is opened at intervals, so that clients get `-LOADING`.
-struct LoadingThread(JoinHandle<Result<(), StartFailure>>);
+struct LoadingThread {
+    thread: JoinHandle<Result<(), StartFailure>>,
+    /// The thread sends one message, when it has exclusive mode. Its end disconnects the channel.
+    progress: mpsc::Receiver<()>,
+}
 
 impl LoadingThread {
     /// Starts loading. When this returns, the thread has exclusive mode, so clients never see a partly loaded data set.
     fn begin(server: &Arc<Server>) -> Result<LoadingThread, StartFailure> {
         let _ = server.persistence.replay.set(crate::dispatch::replay::replay_commands);
         server.replication.set_state_bits(ReplicationState::LOADING, true);
-        let (alone, is_alone) = mpsc::sync_channel(1);
+        let (alone, progress) = mpsc::sync_channel(1);
         let of_thread = server.clone();
         let thread = weft_os::thread::Builder::new()
             .name("weft-load".to_owned())
@@ -404,13 +428,24 @@ impl LoadingThread {
             .spawn(move || load_exclusively(&of_thread, &alone))
             .map_err(log_fatal("cannot start the thread that loads data"))?;
         // If the thread has ended already, it has logged the reason.
-        let _ = is_alone.recv();
-        Ok(LoadingThread(thread))
+        let _ = progress.recv();
+        Ok(LoadingThread { thread, progress })
     }
 
     /// Waits for the thread to end.
     fn finish(self) -> Result<(), StartFailure> {
-        self.0.join().unwrap_or(Err(StartFailure))
+        self.thread.join().unwrap_or(Err(StartFailure))
+    }
+
+    /// Waits for the thread to end, or until `gives_up` returns `true`. The thread goes on then, and the result is
+    /// `false`.
+    fn finish_unless(self, mut gives_up: impl FnMut() -> bool) -> Result<bool, StartFailure> {
+        while self.progress.recv_timeout(SIGNAL_POLL_INTERVAL) != Err(mpsc::RecvTimeoutError::Disconnected) {
+            if gives_up() {
+                return Ok(false);
+            }
+        }
+        self.finish().map(|()| true)
     }
 
     /// Runs `next` when the thread has ended successfully; if it fails, the process ends.

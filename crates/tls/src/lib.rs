@@ -20,6 +20,7 @@
 //! 6. Certificates, versions and ciphers are fixed when a connection begins. A change of the configuration reads the
 //!    files and installs a new [`TlsMaterial`], or changes nothing. Files that have changed are read again on a thread
 //!    of its own, since a disk may not answer. What was read is installed if the configuration is still the same.
+//!    Otherwise they are read again: at once a few times, and then after a short while.
 //!
 //! Names of nodes and primaries are not verified. As in Valkey, the certificate of a server must come from a trusted
 //! authority, whatever name it contains.
@@ -37,6 +38,7 @@ mod trust;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
@@ -50,8 +52,12 @@ pub use layer::{SocketlessSession, TlsLayer};
 pub use material::{TlsMaterial, UnusableTlsConfig};
 pub use wire::BlockingConnection;
 
-/// The number of times that changed files are read while CONFIG SET changes parameters meanwhile.
+/// The number of times that changed files are read while CONFIG SET changes parameters meanwhile. Then the reload is
+/// put off.
 const MAX_RELOAD_ATTEMPTS: u32 = 3;
+/// The time after the beginning of a reload that was put off at which the files are checked again. It is Valkey's
+/// period of such checks.
+const RELOAD_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The policy for certificates of peers that connect to this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +86,8 @@ pub struct TlsState {
     current: RwLock<Option<Arc<TlsMaterial>>>,
     /// Set while a thread reads changed files.
     is_reloading: AtomicBool,
+    /// `true` if the last reload was put off, because CONFIG SET changed parameters whenever it had read the files.
+    is_reload_put_off: AtomicBool,
 }
 
 impl TlsState {
@@ -118,32 +126,53 @@ impl TlsState {
         self.is_reloading.store(false, Ordering::Release);
     }
 
-    /// Reads the files again if one of them has changed. The configuration may be changed while this waits for the
-    /// disk.
-    pub fn reload_if_changed(&self, config: &Config) {
-        for _ in 0..MAX_RELOAD_ATTEMPTS {
-            let generation = config.generation();
-            if self.is_up_to_date(config) {
-                return;
-            }
-            let material = TlsMaterial::read(config);
-            let _change = config.begin_change();
-            if config.generation() != generation {
-                // CONFIG SET may have changed the names of the files, or the directory to which they are relative, or
-                // have installed other material.
-                continue;
-            }
-            match material {
-                Ok(material) => {
-                    self.install(material);
-                    log::info!("Reloaded changed TLS certificates and keys");
-                }
-                Err(UnusableTlsConfig) => {
-                    log::warn!("Failed to reload changed TLS certificates and keys; the previous ones stay in use");
-                }
-            }
-            return;
+    /// Returns the time from the beginning of the last reload to the next one, if it is usually `interval`. It is short
+    /// if the last one was put off.
+    pub fn reload_interval(&self, interval: Duration) -> Duration {
+        match self.is_reload_put_off.load(Ordering::Acquire) {
+            true => interval.min(RELOAD_RETRY_INTERVAL),
+            false => interval,
         }
+    }
+
+    /// Reads the files again if one of them has changed. The configuration may be changed while this waits for the
+    /// disk. If it is changed again and again, the reload is put off ([`Self::reload_interval`]).
+    pub fn reload_if_changed(&self, config: &Config) {
+        self.reload_with(config, TlsMaterial::read);
+    }
+
+    /// Does the same, and reads the files with `read`.
+    fn reload_with(&self, config: &Config, read: impl Fn(&Config) -> Result<TlsMaterial, UnusableTlsConfig>) {
+        let is_done = (0..MAX_RELOAD_ATTEMPTS).any(|_| self.try_reload(config, &read));
+        let was_put_off = self.is_reload_put_off.swap(!is_done, Ordering::AcqRel);
+        if !is_done && !was_put_off {
+            log::info!("TLS reload postponed: the configuration was changed while the materials were read");
+        }
+    }
+
+    /// Makes one attempt of a reload. Returns `false` if the configuration was changed meanwhile.
+    fn try_reload(&self, config: &Config, read: impl Fn(&Config) -> Result<TlsMaterial, UnusableTlsConfig>) -> bool {
+        let generation = config.generation();
+        if self.is_up_to_date(config) {
+            return true;
+        }
+        let material = read(config);
+        let _change = config.begin_change();
+        if config.generation() != generation {
+            // CONFIG SET may have changed the names of the files, or the directory to which they are relative, or have
+            // installed other material.
+            return false;
+        }
+        match material {
+            Ok(material) => {
+                self.install(material);
+                log::info!("Reloaded changed TLS certificates and keys");
+            }
+            Err(UnusableTlsConfig) => {
+                log::warn!("Failed to reload changed TLS certificates and keys; the previous ones stay in use");
+            }
+        }
+        true
     }
 
     /// Returns `true` if TLS is not in use, or if the current material is that of the present files.

@@ -1,6 +1,7 @@
 //! Tests the layer over real sockets: values of any size, moves between reactors, closing, and peers that send invalid
 //! data.
 
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
@@ -505,6 +506,45 @@ fn one_reload_is_under_way_at_a_time() {
     assert!(!tls.try_begin_reload());
     tls.end_reload();
     assert!(tls.try_begin_reload());
+}
+
+/// Otherwise a certificate that is about to expire might stay in use for a whole interval.
+#[test]
+fn a_reload_that_changes_of_the_configuration_prevent_is_tried_again_soon() {
+    let scratch = std::env::temp_dir().join(format!("weft-tls-put-off-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).expect("creates");
+    let before = create_pair(&scratch);
+    let config = Config::defaults();
+    set(&config, "tls-auth-clients", Path::new("no"));
+    set(&config, "tls-cert-file", &scratch.join("own.crt"));
+    set(&config, "tls-key-file", &scratch.join("own.key"));
+    let tls = TlsState::default();
+    tls.configure(&config).expect("the files are fine");
+    let serial = || {
+        let info = tls.current().and_then(|material| material.figures.server.clone());
+        info.expect("there is a certificate").serial
+    };
+    let (hour, moment) = (Duration::from_secs(3600), Duration::from_millis(1));
+    let intervals = || [hour, moment].map(|interval| tls.reload_interval(interval));
+    tls.reload_if_changed(&config);
+    assert_eq!(intervals(), [hour, moment], "nothing has changed");
+    let changed = create_pair(&scratch);
+    let reads = Cell::new(0);
+    let read_during_change = |config: &Config| {
+        let material = TlsMaterial::read(config);
+        reads.set(reads.get() + 1);
+        set(config, "hz", Path::new(&reads.get().to_string()));
+        material
+    };
+    for attempts in [MAX_RELOAD_ATTEMPTS, 2 * MAX_RELOAD_ATTEMPTS] {
+        tls.reload_with(&config, read_during_change);
+        assert_eq!((reads.get(), serial()), (attempts, before.clone()));
+        assert_eq!(intervals(), [RELOAD_RETRY_INTERVAL, moment]);
+    }
+    tls.reload_if_changed(&config);
+    assert_eq!(serial(), changed);
+    assert_eq!(intervals(), [hour, moment]);
+    std::fs::remove_dir_all(scratch).expect("removes");
 }
 
 /// CONFIG SET changes the directory, to which the names of the files are relative, while a reload is under way. This is

@@ -67,7 +67,7 @@ pub struct Coordinator {
     next_free_of_tables: Instant,
     /// How often scripts and libraries were flushed when interpreters were dropped last.
     last_flushes: [u64; 2],
-    /// The time at which the certificate files were checked last.
+    /// The beginning of the last check of the certificate files.
     last_reload: Instant,
     /// `true` if a signal has requested shutdown.
     has_shutdown_signal: bool,
@@ -175,24 +175,19 @@ impl Coordinator {
 
     /// Handles a signal: a request for the configured shutdown, or for a report.
     fn handle_signal(&mut self) {
-        if self.signals.take_report_request() {
-            log::warning!("Received SIGALRM");
-            threads::log_threads();
-        }
+        answer_report_request(&self.signals);
         let server = &self.server;
-        if let Some(signal) = self.signals.take() {
-            log::warning!("Received {} scheduling shutdown...", signal.name());
-            let options = match signal {
-                ShutdownSignal::Interrupt => id::SHUTDOWN_ON_SIGINT,
-                ShutdownSignal::Terminate => id::SHUTDOWN_ON_SIGTERM,
-            };
-            let shutdown = ShutdownOptions::from_options(server.config.integer(options));
+        if let Some(shutdown) = take_shutdown_signal(server, &self.signals) {
             server.lifecycle.shutdown.record_signal(shutdown);
             self.has_shutdown_signal = true;
         }
         if !server.stats.history.is_cron_paused.load(Ordering::Relaxed)
-            && let Some(how) = server.lifecycle.shutdown.take_signalled()
+            && let Some(configured) = server.lifecycle.shutdown.take_signalled()
         {
+            let how = match server.lacks_data() {
+                true => ShutdownOptions::while_loading(),
+                false => configured,
+            };
             save::begin_shutdown(server, how);
         }
         if self.has_shutdown_signal && server.lifecycle.shutdown.is_idle() {
@@ -385,8 +380,8 @@ impl Coordinator {
     /// Lets a thread check periodically if the certificate files have changed. It may wait for the disk, so it is none
     /// of the threads that have other work.
     fn reload_certificates_if_due(&mut self) {
-        let period_s = self.server.config.unsigned(id::TLS_AUTO_RELOAD_INTERVAL);
-        if period_s == 0 || self.last_reload.elapsed() < Duration::from_secs(period_s) {
+        let period = Duration::from_secs(self.server.config.unsigned(id::TLS_AUTO_RELOAD_INTERVAL));
+        if period.is_zero() || self.last_reload.elapsed() < self.server.tls.reload_interval(period) {
             return;
         }
         self.last_reload = Instant::now();
@@ -470,6 +465,29 @@ impl Coordinator {
         } else {
             self.has_counted_memory = server.memory.calibrate().is_some();
         }
+    }
+}
+
+/// Takes the signal that was received, if any, logs it, and returns the configured options of the shutdown that it
+/// requests.
+pub fn take_shutdown_signal(server: &Server, signals: &SignalReceiver) -> Option<ShutdownOptions> {
+    let signal = signals.take()?;
+    match server.lacks_data() {
+        true => log::warning!("Received shutdown signal during loading, scheduling shutdown."),
+        false => log::warning!("Received {} scheduling shutdown...", signal.name()),
+    }
+    let options = match signal {
+        ShutdownSignal::Interrupt => id::SHUTDOWN_ON_SIGINT,
+        ShutdownSignal::Terminate => id::SHUTDOWN_ON_SIGTERM,
+    };
+    Some(ShutdownOptions::from_options(server.config.integer(options)))
+}
+
+/// Logs what all threads are doing, if a signal has requested that.
+pub fn answer_report_request(signals: &SignalReceiver) {
+    if signals.take_report_request() {
+        log::warning!("Received SIGALRM");
+        threads::log_threads();
     }
 }
 

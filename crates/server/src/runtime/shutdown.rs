@@ -66,6 +66,15 @@ impl ShutdownOptions {
             requested_by: None,
         }
     }
+
+    /// Returns the options of a shutdown that a signal requests while data is loaded. Nothing is saved then, and the
+    /// configured options do not count, as in Valkey (`whileBlockedCron`).
+    pub fn while_loading() -> ShutdownOptions {
+        ShutdownOptions {
+            save: SavePolicy::Never,
+            ..ShutdownOptions::default()
+        }
+    }
 }
 
 /// The pending request for a shutdown.

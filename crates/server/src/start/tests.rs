@@ -40,3 +40,48 @@ fn workers_have_their_names_once_they_are_started() {
         thread.join().expect("the worker ends");
     }
 }
+
+/// Returns a thread that takes the part of the one that loads data, and what ends it: `true` makes it succeed.
+fn start_loading_thread() -> (LoadingThread, mpsc::Sender<bool>) {
+    let (end, ends) = mpsc::channel();
+    let (alive, progress) = mpsc::sync_channel(1);
+    let thread = weft_os::thread::spawn(move || {
+        alive.send(()).expect("the test waits");
+        match ends.recv() {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(StartFailure),
+        }
+    });
+    (LoadingThread { thread, progress }, end)
+}
+
+#[test]
+fn a_load_that_does_not_end_is_left_to_itself_on_request() {
+    let (loading, end) = start_loading_thread();
+    let mut questions = 0;
+    let is_loaded = loading.finish_unless(|| {
+        questions += 1;
+        questions == 3
+    });
+    assert!(matches!(is_loaded, Ok(false)), "{is_loaded:?}");
+    assert_eq!(questions, 3);
+    assert!(end.send(true).is_ok(), "the thread still loads");
+}
+
+#[test]
+fn a_load_that_ends_is_waited_for() {
+    for succeeds in [true, false] {
+        let (loading, end) = start_loading_thread();
+        let mut end = Some(end);
+        let is_loaded = loading.finish_unless(|| {
+            if let Some(end) = end.take() {
+                end.send(succeeds).expect("the thread still loads");
+            }
+            false
+        });
+        match succeeds {
+            true => assert!(matches!(is_loaded, Ok(true)), "{is_loaded:?}"),
+            false => assert!(is_loaded.is_err(), "{is_loaded:?}"),
+        }
+    }
+}

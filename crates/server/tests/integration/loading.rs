@@ -3,7 +3,11 @@
 use std::fmt::Write as _;
 use std::fs;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::append_only::server::{Client, Server, TestDirectory, weft};
+use crate::harness::port::free_port;
 use crate::harness::wait_until;
 
 /// Numbers of workers, and so of threads that load; the first one loads without further threads.
@@ -317,6 +321,46 @@ fn clients_are_answered_and_the_server_stops_while_it_loads() {
         assert_eq!(client.call(&["DBSIZE"]), loading);
         client.send(&["SHUTDOWN", "NOSAVE"]);
         assert_eq!(server.wait_for_end().code(), Some(0), "{arguments:?}");
+    }
+}
+
+/// The load would last for minutes. Neither the configured options of the shutdown nor the mode of the server matter.
+#[test]
+fn a_signal_ends_a_server_while_it_loads() {
+    let place = TestDirectory::new();
+    let server = start(&place, "1", &DUMP);
+    assert_eq!(server.client().call(&["DEBUG", "POPULATE", "3000"]), "OK");
+    assert_eq!(server.client().call(&["SAVE"]), "OK");
+    server.kill();
+    let dump = fs::read(place.0.join("dump.rdb")).expect("is a dump");
+    let mut log = String::new();
+    (0..3000).for_each(|number| append(&mut log, &format!("SET key:{number} value")));
+    write_log(&place, &log);
+    let options = ["--key-load-delay", "100000", "--shutdown-on-sigterm", "save"];
+    let bus_port = free_port().to_string();
+    let node = ["--cluster-enabled", "yes", "--cluster-port", &bus_port];
+    for mode in [&[][..], &node[..]] {
+        for log_is_loaded in ["no", "yes"] {
+            let _ = fs::remove_file(place.0.join("log"));
+            let arguments = [&options[..], mode, &["--appendonly", log_is_loaded, "--pidfile", "pid"]].concat();
+            let server = Server::spawn(&weft(), &place, &arguments);
+            // The server handles signals before it logs this, and loads afterwards.
+            wait_until("the load begins", || place.log().contains("Allocator options: "));
+            assert!(place.0.join("pid").exists());
+            kill(Pid::from_raw(server.child.id() as i32), Signal::SIGTERM).expect("sends a signal");
+            assert_eq!(server.wait_for_end().code(), Some(0), "{arguments:?}");
+            let text = place.log();
+            for line in [
+                "# Received shutdown signal during loading, scheduling shutdown.",
+                "* User requested shutdown...",
+                "bye bye...",
+            ] {
+                assert!(text.contains(line), "{arguments:?}: no {line:?} in\n{text}");
+            }
+            assert!(!text.contains("oaded from") && !text.contains("Saving"), "{text}");
+            assert!(!place.0.join("pid").exists());
+            assert!(fs::read(place.0.join("dump.rdb")).expect("is a dump") == dump);
+        }
     }
 }
 
