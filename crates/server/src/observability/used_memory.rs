@@ -27,7 +27,7 @@
 //!    counts in `leaving`. Otherwise writes would evict keys for memory that is free, or is being freed.
 //! 7. The allocator's count and the cells must be of the same moment. So while there is a limit, a worker calibrates at
 //!    the end of a turn, when its own cell is exact. It does not calibrate while the freeing thread is active, unless
-//!    that takes long.
+//!    that takes long. [`UsedMemory::calibrate_unless_freeing`] says how far off the base is nevertheless.
 
 use weft_base::ThreadIndex;
 use weft_os::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -38,6 +38,9 @@ use super::memory;
 
 /// The maximum number of calibrations skipped in a row.
 const SKIPPED_CALIBRATIONS_MAX: u64 = 10;
+
+/// Two readings of the base agree if they differ by at most this much, in bytes.
+const AGREEMENT_BYTES: u64 = 32 << 10;
 
 /// The number of threads with cells that are not workers.
 const NON_WORKER_CELLS: usize = 3;
@@ -67,6 +70,31 @@ pub struct UsedMemory {
 pub struct ThreadBalance {
     number: usize,
     last: i64,
+}
+
+/// A reading of the base, and the allocator's count from which it follows, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BaseReading {
+    base: i64,
+    used: u64,
+}
+
+/// Returns the base that the readings show. The base rarely changes, so one reading is enough if it agrees with the
+/// present base. Otherwise two readings must agree, or else the middle one of three counts. So a single reading that is
+/// far off changes nothing. Returns `None` if the allocator has no count.
+fn agreed_reading(present: i64, mut read: impl FnMut() -> Option<BaseReading>) -> Option<BaseReading> {
+    let agree = |one: i64, other: i64| one.abs_diff(other) <= AGREEMENT_BYTES;
+    let first = read()?;
+    if agree(present, first.base) {
+        return Some(first);
+    }
+    let second = read()?;
+    if agree(first.base, second.base) {
+        return Some(second);
+    }
+    let mut readings = [first, second, read()?];
+    readings.sort_unstable_by_key(|reading| reading.base);
+    Some(readings[1])
 }
 
 impl UsedMemory {
@@ -152,23 +180,72 @@ impl UsedMemory {
         self.message_bytes.add_as_only_writer(worker.get(), 0, bytes);
     }
 
-    /// Sets the base from the allocator's count, and returns that count; `None` if the allocator has none.
+    /// Sets the base from one count of the allocator, and returns that count; `None` if the allocator has none. While
+    /// there is a limit and clients are served, [`UsedMemory::calibrate_unless_freeing`] is more exact.
     pub fn calibrate(&self) -> Option<u64> {
-        let before = self.cells.sum(0);
-        let used = memory::used()?;
-        let cells = (before + self.cells.sum(0)) / 2;
-        self.base.store(used as i64 - cells, Ordering::Relaxed);
-        self.note_peak(used.saturating_sub(self.reusable_bytes()));
-        Some(used)
+        let present = self.base.load(Ordering::Relaxed);
+        let reading = self.read_base()?;
+        self.set_base(present, reading);
+        Some(reading.used)
     }
 
     /// Calibrates unless a thread is freeing much memory, since the count would include only a part of its work.
+    ///
+    /// The base is exact if no thread allocates or frees meanwhile. Under load it is off by the sum of the following,
+    /// and so is the used memory until the next calibration:
+    ///
+    /// - What each other worker has allocated since it last stored its balance. The count has it and the cell does not,
+    ///   so it counts twice once it is stored. That is at most the worker's share between two checks of the limit
+    ///   (`dispatch::memory_limit`), and one command. The shares of all workers together are at most half of the memory
+    ///   that was left, or 1 KiB each, and none is above 1 MiB. So the error is small near the limit.
+    /// - What each other worker has freed since then. It is subtracted twice once it is stored. That is at most what
+    ///   the commands of one batch free by themselves: values above 1 MiB are handed to the freeing thread.
+    /// - About half of what threads store in their cells during the count, which takes some 10 to 100 µs.
+    /// - What moves between the caches of threads and the arenas while the allocator visits these one after the other,
+    ///   and new runs of the slab. A size class moves up to some 300 KiB at once, and a run has 64 KiB. Such moves are
+    ///   rare, so a reading that one of them changes by more than `AGREEMENT_BYTES` is outvoted (`agreed_reading`).
     pub fn calibrate_unless_freeing(&self) {
-        let is_calm = self.freeing_threads.load(Ordering::Relaxed) == 0;
-        if is_calm || self.skipped_calibrations.fetch_add(1, Ordering::Relaxed) >= SKIPPED_CALIBRATIONS_MAX {
+        let is_overdue = self.skipped_calibrations.load(Ordering::Relaxed) >= SKIPPED_CALIBRATIONS_MAX;
+        let may_calibrate = || is_overdue || self.freeing_threads.load(Ordering::Relaxed) == 0;
+        if may_calibrate() && self.calibrate_from(may_calibrate, || self.read_base()) {
             self.skipped_calibrations.store(0, Ordering::Relaxed);
-            let _ = self.calibrate();
+        } else {
+            self.skipped_calibrations.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Sets the base from the readings that `read` returns, unless `may_calibrate` returns `false` afterwards: a thread
+    /// that began to free memory meanwhile may have changed the count. Returns `true` if the readings were used.
+    fn calibrate_from(&self, may_calibrate: impl Fn() -> bool, read: impl FnMut() -> Option<BaseReading>) -> bool {
+        let present = self.base.load(Ordering::Relaxed);
+        match agreed_reading(present, read) {
+            Some(reading) if may_calibrate() => {
+                self.set_base(present, reading);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sets the base, which was `present` before the reading.
+    fn set_base(&self, present: i64, reading: BaseReading) {
+        // This fails if a thread without a cell has freed memory meanwhile, or another one has calibrated. The reading
+        // may be from before that, and the base is good.
+        let _ = self
+            .base
+            .compare_exchange(present, reading.base, Ordering::Relaxed, Ordering::Relaxed);
+        self.note_peak(reading.used.saturating_sub(self.reusable_bytes()));
+    }
+
+    /// Reads the base once.
+    fn read_base(&self) -> Option<BaseReading> {
+        let before = self.cells.sum(0);
+        let used = memory::used()?;
+        let cells = (before + self.cells.sum(0)) / 2;
+        Some(BaseReading {
+            base: used as i64 - cells,
+            used,
+        })
     }
 
     /// Updates the peak with `used`, and returns the peak, in bytes.

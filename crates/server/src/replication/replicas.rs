@@ -186,7 +186,12 @@ impl Replicas {
     /// evicted for it.
     pub fn excess_stream_bytes(&self, backlog_size: u64) -> u64 {
         let backlog = self.backlog_memory.unsettled_bytes();
-        backlog.saturating_sub(backlog_size) + self.in_flight_bytes.load(Ordering::Relaxed)
+        backlog.saturating_sub(backlog_size) + self.in_flight_bytes()
+    }
+
+    /// Returns the memory of what is between the backlog and the sockets of the replicas, in bytes.
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.in_flight_bytes.load(Ordering::Relaxed)
     }
 
     /// Records that up to this many bytes are in flight to all replicas, before they count as used.

@@ -245,8 +245,8 @@ pub fn configure_log(config: &Config) {
 }
 
 fn warn_about_small_limit(server: &Server) {
-    // The known value is slightly old.
-    let _ = server.memory.calibrate();
+    // The known value is slightly old. It is better than a count of memory that is being freed, and counts as free.
+    server.memory.calibrate_unless_freeing();
     let (limit, used) = (server.config.unsigned(id::MAXMEMORY), server.counted_memory());
     if limit > 0 && used > limit {
         log::warning!(

@@ -118,7 +118,7 @@ fn encode_client_figures(clients: &mut dyn ClientVisitor) -> WorkerAnswer {
         figures.blocked += u64::from(client.flags.contains(ClientFlags::BLOCKED));
         figures.watching += u64::from(client.watched_keys() > 0);
         if client.flags.contains(ClientFlags::REPLICA) {
-            figures.replica_bytes += buffers.total as u64;
+            figures.replica_bytes += buffers.allocated as u64;
         } else if !client.flags.intersects(SLOT_MIGRATIONS) {
             figures.memory_bytes += buffers.total as u64;
             figures.allocated_bytes += buffers.allocated as u64;

@@ -137,7 +137,8 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, tables: &[(D
         ("startup.allocated", Count(figures.startup_bytes)),
         ("replication.backlog", Count(figures.backlog_bytes)),
         ("replicas.repl.buffer", Count(figures.loading_stream_bytes)),
-        ("clients.slaves", Count(figures.excess_backlog_bytes)),
+        // The connections of replicas are among those of normal clients.
+        ("clients.slaves", Count(figures.replica_stream_bytes())),
         ("clients.normal", Count(figures.client_bytes)),
         ("cluster.links", Count(figures.link_bytes)),
         ("cluster.slot_import", Count(figures.slot_import_bytes)),

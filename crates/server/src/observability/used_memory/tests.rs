@@ -79,6 +79,74 @@ fn no_calibration_takes_place_until_all_threads_have_freed() {
     assert!(is_calibrated());
 }
 
+/// Returns the base that follows from these readings, and how many of them were taken.
+fn agreed_base(present: i64, readings: &[i64]) -> (Option<i64>, usize) {
+    let mut taken = 0;
+    let agreed = agreed_reading(present, || {
+        let base = readings.get(taken).copied()?;
+        taken += 1;
+        Some(BaseReading {
+            base,
+            used: base as u64 + 1,
+        })
+    });
+    assert!(agreed.is_none_or(|reading| reading.used == reading.base as u64 + 1));
+    (agreed.map(|reading| reading.base), taken)
+}
+
+#[test]
+fn a_reading_that_is_far_off_does_not_become_the_base() {
+    const MIB: i64 = 1 << 20;
+    const NEAR: i64 = AGREEMENT_BYTES as i64;
+    /// What is read, the base before, the readings, the base that is agreed upon, and the number of readings taken.
+    type Case = (&'static str, i64, &'static [i64], Option<i64>, usize);
+    let cases: [Case; 9] = [
+        ("no change", MIB, &[MIB], Some(MIB), 1),
+        ("a small change", MIB, &[MIB - NEAR], Some(MIB - NEAR), 1),
+        ("a high first one", MIB, &[9 * MIB, MIB + 1, MIB], Some(MIB + 1), 3),
+        ("a low first one", MIB, &[0, MIB + 1, MIB], Some(MIB), 3),
+        ("a high second one", MIB, &[0, 9 * MIB, 1], Some(1), 3),
+        ("another base", MIB, &[3 * MIB, 3 * MIB + NEAR], Some(3 * MIB + NEAR), 2),
+        ("no base before", i64::MIN, &[MIB, MIB], Some(MIB), 2),
+        ("no agreement", MIB, &[4 * MIB, 2 * MIB, 3 * MIB], Some(3 * MIB), 3),
+        ("no count", MIB, &[], None, 0),
+    ];
+    for (name, present, readings, base, taken) in cases {
+        assert_eq!(agreed_base(present, readings), (base, taken), "{name}");
+    }
+}
+
+#[test]
+fn what_is_freed_during_a_calibration_is_not_lost() {
+    let used = UsedMemory::new(1);
+    let is_calm = || used.freeing_threads.load(Ordering::Relaxed) == 0;
+    let reading = |base: i64| BaseReading {
+        base,
+        used: base as u64,
+    };
+    assert!(used.calibrate_from(is_calm, || Some(reading(10 << 20))));
+    assert_eq!(used.base.load(Ordering::Relaxed), 10 << 20);
+    // A thread begins to free memory between two readings.
+    let stale = reading(20 << 20);
+    let begins = || {
+        used.note_freeing_started();
+        Some(stale)
+    };
+    assert!(!used.calibrate_from(is_calm, begins));
+    assert_eq!(used.base.load(Ordering::Relaxed), 10 << 20);
+    while !is_calm() {
+        used.end_freeing(0);
+    }
+    // A thread without a cell has freed memory, and has subtracted it from the base.
+    let subtracts = || {
+        used.base.fetch_sub(1 << 20, Ordering::Relaxed);
+        Some(stale)
+    };
+    assert!(used.calibrate_from(is_calm, subtracts));
+    // Twice, and there is no calibration.
+    assert_eq!(used.base.load(Ordering::Relaxed), 8 << 20);
+}
+
 #[test]
 fn calibration_includes_threads_without_a_cell() {
     let used = UsedMemory::new(1);

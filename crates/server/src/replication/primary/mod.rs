@@ -37,7 +37,7 @@ use weft_base::{ClientId, LogSequence, ReplicationOffset};
 use weft_reactor::{Event, Output, Reactor, ReceiveOutcome, SendOutcome};
 
 use crate::keyspace::Seat;
-use crate::net::client::ReplicaHandshake;
+use crate::net::client::{BufferFigures, ReplicaHandshake};
 use crate::net::connection::Connection;
 use crate::observability::log;
 use crate::persistence::aof_files::AofState;
@@ -449,7 +449,12 @@ impl PrimaryThread {
             // were.
             let behind = places.get(&client.id).map_or(0, |place| end.bytes_since(*place));
             let unsent = self.reactor.in_flight(*token) + usize::try_from(behind).unwrap_or(0);
-            (client.link_snapshot(), replica.connection.buffers(unsent))
+            let buffers = BufferFigures {
+                // The stream is allocated once for all replicas, and what is on its way to them is counted for all.
+                allocated: replica.connection.allocated_bytes(0),
+                ..replica.connection.buffers(unsent)
+            };
+            (client.link_snapshot(), buffers)
         });
         self.server.publish_links(links);
     }

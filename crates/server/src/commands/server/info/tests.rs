@@ -1,6 +1,8 @@
 //! Tests of the choice of sections and of summing up the workers' figures.
 
 use super::*;
+use crate::net::client::{BufferFigures, Client};
+use weft_base::{ClientId, ThreadIndex};
 
 fn section_names(words: &[&str]) -> Vec<&'static str> {
     parse_sections(words.iter().map(|word| word.as_bytes()))
@@ -41,4 +43,45 @@ fn figures_of_workers_are_summed() {
             closing: 3,
         }
     );
+}
+
+/// A worker whose clients have these flags, and the memory that [`buffers`] returns.
+struct ClientsWithFlags<'a>(&'a [ClientFlags]);
+
+fn buffers() -> BufferFigures {
+    BufferFigures {
+        total: 1 << 20,
+        allocated: 100,
+        ..BufferFigures::default()
+    }
+}
+
+impl ClientVisitor for ClientsWithFlags<'_> {
+    fn visit_clients(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
+        for flags in self.0 {
+            let mut client = Client::new(ClientId::new(1), 0, ThreadIndex::FIRST);
+            client.flags.insert(*flags);
+            visit(&mut client, buffers());
+        }
+    }
+
+    fn unblock_client(&mut self, _: ClientId, _: bool) -> bool {
+        false
+    }
+}
+
+/// CLIENT LIST shows what each replica misses of the stream as its output. All of them miss the same bytes of the
+/// backlog, whose memory counts once.
+#[test]
+fn the_stream_that_replicas_miss_is_no_memory_of_theirs() {
+    let flags = [
+        ClientFlags::REPLICA,
+        ClientFlags::REPLICA,
+        ClientFlags::PRIMARY,
+        ClientFlags::empty(),
+        ClientFlags::SLOT_EXPORT,
+    ];
+    let figures = sum_client_figures(&[encode_client_figures(&mut ClientsWithFlags(&flags))]);
+    let memory = (figures.replica_bytes, figures.memory_bytes, figures.allocated_bytes);
+    assert_eq!(memory, (200, 2 << 20, 200));
 }

@@ -17,7 +17,8 @@ pub struct ClientFigures {
     pub memory_bytes: u64,
     /// The part of it that is allocated for these connections alone.
     pub allocated_bytes: u64,
-    /// The memory of replicas' connections, in bytes.
+    /// The memory that is allocated for replicas' connections alone, in bytes. It is without the stream, which the
+    /// backlog keeps for all replicas, and without the copies of it on their way to them.
     pub replica_bytes: u64,
     /// The largest input buffer, in bytes.
     pub max_input_bytes: u64,

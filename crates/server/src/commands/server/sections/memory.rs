@@ -23,7 +23,7 @@ pub struct MemoryFigures {
     pub startup_bytes: u64,
     /// The memory that is neither data nor belongs to connections (startup, buffers, buckets of tables), in bytes.
     pub server_overhead_bytes: u64,
-    /// The memory of connections, in bytes.
+    /// The memory of connections, also of those of replicas, in bytes.
     pub client_bytes: u64,
     /// The number of keys in all databases.
     pub keys: u64,
@@ -35,6 +35,8 @@ pub struct MemoryFigures {
     pub backlog_bytes: u64,
     /// The memory of the data beyond that size, which replicas still need, in bytes.
     pub excess_backlog_bytes: u64,
+    /// The copies of the stream that are on their way to replicas, in bytes.
+    pub replica_output_bytes: u64,
     /// The memory of the stream that a replica buffers while it loads a dump, in bytes.
     pub loading_stream_bytes: u64,
     /// The data that is not yet written to the append-only file, in bytes.
@@ -79,9 +81,11 @@ impl MemoryFigures {
         let library_bytes = server.scripting.libraries.bytes();
         let link_bytes = server.cluster.as_ref().map_or(0, |cluster| cluster.link_bytes() as u64);
         let loading_stream_bytes = server.replication.buffered_stream_bytes.load(Ordering::Relaxed);
+        let replica_output_bytes = server.replication.replicas.in_flight_bytes();
+        let replication = held + replica_output_bytes + loading_stream_bytes;
         let migrations = &server.slot_migrations;
         let (slot_import_bytes, slot_export_bytes) = (migrations.unexecuted_bytes(), migrations.unsent_bytes());
-        let buffers = held + loading_stream_bytes + aof_bytes + link_bytes + slot_import_bytes + slot_export_bytes;
+        let buffers = replication + aof_bytes + link_bytes + slot_import_bytes + slot_export_bytes;
         let server_overhead_bytes = startup_bytes
             + buffers
             + script_bytes
@@ -99,6 +103,7 @@ impl MemoryFigures {
             library_bytes,
             backlog_bytes,
             excess_backlog_bytes: held - backlog_bytes,
+            replica_output_bytes,
             loading_stream_bytes,
             aof_bytes,
             link_bytes,
@@ -113,7 +118,13 @@ impl MemoryFigures {
         MemoryFigures { client_bytes, ..self }
     }
 
-    /// Returns the memory that is not data, in bytes.
+    /// Returns the memory that replicas need in addition to the backlog and to their connections, in bytes.
+    pub fn replica_stream_bytes(&self) -> u64 {
+        self.excess_backlog_bytes + self.replica_output_bytes
+    }
+
+    /// Returns the memory that is not data, in bytes. Each of its parts is allocated separately, so nothing counts
+    /// twice.
     ///
     /// Other threads go on while its parts are added up, and the part of the tables is an estimate. So the sum may
     /// exceed the used memory of a server that has hardly any data. Valkey's figure for the data would be huge then.
@@ -148,7 +159,7 @@ pub fn ratio(number: u64, divisor: u64) -> f64 {
 }
 
 pub(super) fn memory_lines(server: &Server, memory: &MemoryFigures, clients: &ClientFigures, lines: &mut InfoLines) {
-    let figures = memory.with_clients(clients.allocated_bytes);
+    let figures = memory.with_clients(clients.allocated_bytes + clients.replica_bytes);
     let allocator = figures.allocator;
     let resident = figures.resident_bytes;
     let difference = |one: u64, other: u64| one as i64 - other as i64;
@@ -187,7 +198,10 @@ pub(super) fn memory_lines(server: &Server, memory: &MemoryFigures, clients: &Cl
         backlog + excess + figures.loading_stream_bytes,
     );
     lines.push_field("mem_replicas_repl_buffer", figures.loading_stream_bytes);
-    lines.push_field("mem_clients_slaves", excess + clients.replica_bytes);
+    lines.push_field(
+        "mem_clients_slaves",
+        figures.replica_stream_bytes() + clients.replica_bytes,
+    );
     lines.push_field("mem_clients_normal", clients.memory_bytes);
     lines.push_field("mem_cluster_links", figures.link_bytes);
     lines.push_field("mem_cluster_slot_import", figures.slot_import_bytes);
@@ -235,20 +249,4 @@ pub(super) fn engine_lines(server: &Server, lines: &mut InfoLines) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn overhead_and_data_are_the_used_memory() {
-        let mut figures = MemoryFigures {
-            server_overhead_bytes: 60,
-            ..MemoryFigures::default()
-        };
-        figures.allocator.used = 100;
-        for (client_bytes, overhead, dataset) in [(0, 60, 40), (30, 90, 10), (40, 100, 0), (1000, 100, 0)] {
-            let figures = figures.with_clients(client_bytes);
-            let shown = (figures.overhead_bytes(), figures.dataset_bytes());
-            assert_eq!(shown, (overhead, dataset), "{client_bytes}");
-        }
-    }
-}
+mod tests;
