@@ -14,6 +14,7 @@ mod packaging;
 mod power_loss;
 mod python_checks;
 mod sanitize;
+mod save_refusals;
 mod server_process;
 mod sim;
 mod step_process;

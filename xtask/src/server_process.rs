@@ -21,6 +21,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit for a reply to PING, after which the server is asked again.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The exit status of a server that was asked to end.
+const SUCCESS: &str = "exit status: 0";
+
 /// The configuration file of a node that was started from one.
 pub const CONFIGURATION_FILE: &str = "server.conf";
 
@@ -131,6 +134,24 @@ impl ServerProcess {
         }
         self.child = spawn(&self.command_line, &self.directory)?;
         self.await_start()
+    }
+
+    /// Waits until the process has ended because it was asked to, which it must do with success.
+    ///
+    /// # Errors
+    /// Fails if it does not end in time, or with another exit status.
+    pub fn await_success(&mut self, timeout: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.exit_status() {
+                Some(status) if status == SUCCESS => return Ok(()),
+                Some(status) => return Err(format!("the server has ended with {status}\n{}", self.log_tail())),
+                None if Instant::now() > deadline => {
+                    return Err(format!("the server does not end\n{}", self.log_tail()));
+                }
+                None => thread::sleep(Duration::from_millis(5)),
+            }
+        }
     }
 
     /// Ends the process at once, as `kill -9` does.
@@ -343,6 +364,18 @@ mod tests {
         assert!(ended.has_ended(), "it has not been waited for");
         assert_eq!(ended.exit_status().as_deref(), Some("exit status: 3"));
         assert!(ended.has_ended(), "it has been waited for");
+    }
+
+    #[test]
+    fn a_process_that_was_asked_to_end_must_do_so_with_success() {
+        let await_success = |script: &str, timeout| started(script).await_success(timeout);
+        assert_eq!(await_success("exit 0", START_TIMEOUT), Ok(()));
+        for (script, status) in [("exit 1", "exit status: 1"), ("kill -9 $$", "signal: 9")] {
+            let why = await_success(script, START_TIMEOUT).expect_err("another status");
+            assert!(why.contains(status), "{script}: {why}");
+        }
+        let why = await_success("exec sleep 600", Duration::ZERO).expect_err("it goes on");
+        assert!(why.contains("does not end"), "{why}");
     }
 
     #[test]

@@ -319,10 +319,11 @@ fn ends_of_migration(group: &Group, rng: &mut Rng, slot: u16) -> Result<(usize, 
     rng.shuffle(&mut primaries);
     let (mut source, mut target) = (None, None);
     for node in primaries {
-        let reply = group.call(node, &format!("CLUSTER COUNTKEYSINSLOT {slot}"))?;
-        match reply {
-            StressReply::Integer(keys) if keys > 0 => source = Some(node),
-            _ => target = Some(node),
+        let command = format!("CLUSTER COUNTKEYSINSLOT {slot}");
+        match group.call(node, &command)? {
+            StressReply::Integer(0) => target = Some(node),
+            StressReply::Integer(_) => source = Some(node),
+            other => return Err(format!("node {node}: {command} was answered by {other:?}")),
         }
     }
     source
@@ -362,8 +363,12 @@ fn migrate(group: &mut Group, rng: &mut Rng, is_interrupted: bool) -> Result<u64
 /// Moves a few keys of a slot. Returns `false` if there were none.
 fn move_keys(group: &Group, rng: &mut Rng, slot: u16, source: usize, target: usize) -> Result<bool, String> {
     let count = rng.u8(1..6);
-    let keys = group.call(source, &format!("CLUSTER GETKEYSINSLOT {slot} {count}"))?;
-    let keys: Vec<String> = keys.items().iter().map(StressReply::text).collect();
+    let request = format!("CLUSTER GETKEYSINSLOT {slot} {count}");
+    // Another reply must not pass for an empty slot.
+    let keys: Vec<String> = match group.call(source, &request)? {
+        StressReply::Array(keys) => keys.iter().map(StressReply::text).collect(),
+        other => return Err(format!("node {source}: {request} was answered by {other:?}")),
+    };
     let port = group.address(target).port().to_string();
     let mut command = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "20000", "KEYS"];
     command.extend(keys.iter().map(String::as_str));

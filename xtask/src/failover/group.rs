@@ -336,16 +336,13 @@ impl Group {
     /// Ends a node with SIGTERM, and waits for its end.
     ///
     /// # Errors
-    /// Fails if it does not end within [`SETTLE_BOUND`].
+    /// Fails if it does not end within [`SETTLE_BOUND`], or not with success.
     pub fn shut_down(&mut self, node: usize) -> Result<(), String> {
-        self.servers[node].signal("TERM")?;
-        let deadline = Instant::now() + SETTLE_BOUND;
-        while self.servers[node].exit_status().is_none() {
-            if Instant::now() > deadline {
-                return Err(format!("node {node} does not end after SIGTERM"));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let server = &mut self.servers[node];
+        server.signal("TERM")?;
+        server
+            .await_success(SETTLE_BOUND)
+            .map_err(|why| format!("node {node} after SIGTERM: {why}"))?;
         self.router.set_unavailable(self.address(node));
         Ok(())
     }

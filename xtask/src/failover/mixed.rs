@@ -386,8 +386,11 @@ pub fn heal(group: &mut Group) -> Result<(), String> {
     set_long_node_timeout(group)?;
     group.wait_until("every slot migration has ended", |group| {
         for node in 0..group.servers.len() {
-            let jobs = group.call(node, "CLUSTER GETSLOTMIGRATIONS")?;
-            if let Some(job) = jobs.items().iter().find(|job| !has_ended(job)) {
+            let reply = group.call(node, "CLUSTER GETSLOTMIGRATIONS")?;
+            let StressReply::Array(jobs) = &reply else {
+                return Err(format!("node {node}: {reply:?}"));
+            };
+            if let Some(job) = jobs.iter().find(|job| !has_ended(job)) {
                 return Err(format!("node {node}: {job:?}"));
             }
         }

@@ -30,8 +30,6 @@ const RESTARTS: Recurrence = Recurrence {
 };
 /// The time between two looks at the clock.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// The exit status of a server that SIGTERM has ended.
-const SUCCESS: &str = "exit status: 0";
 
 /// A piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,13 +170,6 @@ fn restart(group: &mut Group, site: &Site, node: usize) -> Result<(), String> {
     let written = site.nodes[node].setting().written;
     group.router.begin_restart(address);
     group.shut_down(node)?;
-    let status = group.servers[node].exit_status();
-    if status.as_deref() != Some(SUCCESS) {
-        return Err(format!(
-            "node {node} ended with {status:?} after SIGTERM\n{}",
-            group.servers[node].log_tail()
-        ));
-    }
     group.restart(node)?;
     group.router.end_restart(address);
     let reply = group.call_words(node, &["CONFIG", "GET", WRITTEN_PARAMETER])?;

@@ -3,14 +3,15 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::disk::{Image, write_image};
 use super::errors::FaultControl;
 use super::recording::{FileEvent, Recording};
-use super::server::{Preload, Server, info_field};
-use crate::stress::client::{StressClient, StressReply};
+use super::server::{PATIENCE, Preload, Server, info_field};
+use crate::stress::client::{CallError, StressClient, StressReply};
 
 /// The most operations that a scene has. More would mean that the fault does not end it.
 const MAX_OPERATIONS: usize = 200;
@@ -21,6 +22,13 @@ const SCENES: &[&[&str]] = &[
     &["BGREWRITEAOF"],
     &["BGSAVE"],
     &["CONFIG SET appendonly no", "CONFIG SET appendonly yes"],
+];
+
+/// The errors with which a command of a scene may be refused because an operation has failed. BGSAVE reports that
+/// later, and switching off cannot fail.
+const REFUSALS: [&str; 2] = [
+    "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.",
+    "ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF. Check server logs.",
 ];
 
 /// The counters of a run.
@@ -80,32 +88,30 @@ fn one(
     };
     let arguments = ["--appendonly", "yes", "--appendfsync", policy, "--save", ""];
     let mut server = Server::start(binary, &data, &arguments, Some(&preload))?;
-    let mut client = server.connect()?;
-    let mut acknowledged = 0;
-    write(&mut client, &mut acknowledged);
-    let before = acknowledged;
+    let mut client = SceneClient::connect(&server)?;
+    client.write()?;
+    let before = client.acknowledged;
     control.set(&[fault])?;
     for command in scene {
-        // A command may be refused, and the process may end.
-        let _ = client.call(command);
-        write(&mut client, &mut acknowledged);
-        settle(&server);
-        write(&mut client, &mut acknowledged);
+        client.run(command, &REFUSALS)?;
+        client.write()?;
+        settle(&server)?;
+        client.write()?;
     }
     control.set(&[])?;
     // A rewrite that was put off follows, and failed writes are repeated. Without a file nothing need be kept.
-    if client
-        .call("CONFIG GET appendonly")
-        .is_ok_and(|reply| reply.items().iter().any(|word| word.text() == "no"))
-    {
-        let _ = client.call("CONFIG SET appendonly yes");
+    let file = client.run("CONFIG GET appendonly", &[])?;
+    if file.is_some_and(|reply| reply.items().iter().any(|word| word.text() == "no")) {
+        client.run("CONFIG SET appendonly yes", &[])?;
     }
-    settle(&server);
+    settle(&server)?;
+    let ended = client.await_end(&mut server)?;
+    let mut acknowledged = client.acknowledged;
     let has_failed = Recording::read(&recording)?
         .records
         .iter()
         .any(|record| matches!(record.event, FileEvent::Fault { .. }));
-    if let Some(status) = server.wait_for_exit(Duration::ZERO) {
+    if let Some(status) = ended {
         counts.exits += 1;
         let log = server.log_tail(10);
         if policy != "always" || !log.contains("Exiting...") {
@@ -131,26 +137,97 @@ fn one(
     Ok(has_failed)
 }
 
-/// Writes some keys, each with its number. Stops at the first that is refused.
-fn write(client: &mut StressClient, acknowledged: &mut usize) {
-    for _ in 0..5 {
-        match client.call(&format!("SET k{acknowledged} {acknowledged}")) {
-            Ok(StressReply::Simple(_)) => *acknowledged += 1,
-            _ => return,
+/// The client of a scene, which writes keys with consecutive numbers.
+struct SceneClient {
+    client: StressClient,
+    /// The number of acknowledged keys.
+    acknowledged: usize,
+    /// `true` if the server has closed the connection, which it may do only if it ends.
+    is_closed: bool,
+}
+
+impl SceneClient {
+    fn connect(server: &Server) -> Result<Self, String> {
+        Ok(SceneClient {
+            client: server.connect()?,
+            acknowledged: 0,
+            is_closed: false,
+        })
+    }
+
+    /// Sends a command that may be refused with one of these errors. Returns its reply; `None` if the connection is
+    /// closed.
+    ///
+    /// # Errors
+    /// Fails if there is no reply in time, or if it is another error.
+    fn run(&mut self, command: &str, refusals: &[&str]) -> Result<Option<StressReply>, String> {
+        match self.client.call(command) {
+            Ok(StressReply::Error(error)) if !refusals.contains(&error.as_str()) => {
+                Err(format!("{command} was answered by {error}"))
+            }
+            Ok(reply) => Ok(Some(reply)),
+            Err(CallError::Closed) => {
+                self.is_closed = true;
+                Ok(None)
+            }
+            Err(CallError::Protocol(why)) => Err(format!("{command}: {why}")),
+        }
+    }
+
+    /// Writes some keys, each with its number. Stops at the first that is refused because the append-only file cannot
+    /// be written.
+    ///
+    /// # Errors
+    /// Fails if there is no reply in time, or if it is another one.
+    fn write(&mut self) -> Result<(), String> {
+        for _ in 0..5 {
+            let command = format!("SET k{0} {0}", self.acknowledged);
+            match self.client.call(&command) {
+                Ok(StressReply::Simple(_)) => self.acknowledged += 1,
+                Ok(StressReply::Error(error)) if error.starts_with("MISCONF ") => return Ok(()),
+                Ok(other) => return Err(format!("{command} was answered by {other:?}")),
+                Err(CallError::Closed) => {
+                    self.is_closed = true;
+                    return Ok(());
+                }
+                Err(CallError::Protocol(why)) => return Err(format!("{command}: {why}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the exit status of the process if it has ended. It must end if it has closed the connection.
+    ///
+    /// # Errors
+    /// Fails if it does not end in time.
+    fn await_end(&mut self, server: &mut Server) -> Result<Option<ExitStatus>, String> {
+        // A process that is ending may have closed its connections without having an exit status yet.
+        self.run("ECHO end", &[])?;
+        if !self.is_closed {
+            return Ok(server.wait_for_exit(Duration::ZERO));
+        }
+        match server.wait_for_exit(PATIENCE) {
+            Some(status) => Ok(Some(status)),
+            None => Err("the server closed a connection, and does not end".to_owned()),
         }
     }
 }
 
 /// Waits until no save and no rewrite is under way and nothing that was written is missing, or until the process ends.
-fn settle(server: &Server) {
+///
+/// # Errors
+/// Fails if the server does not reply to INFO in time.
+fn settle(server: &Server) -> Result<(), String> {
     let deadline = Instant::now() + AWAIT_TIMEOUT;
     while Instant::now() < deadline {
         let Ok(mut client) = server.connect() else {
-            return;
+            return Ok(());
         };
-        let text = client
-            .call("INFO persistence")
-            .map_or_else(|_| String::new(), |reply| reply.text());
+        let text = match client.call("INFO persistence") {
+            Ok(reply) => reply.text(),
+            Err(CallError::Closed) => String::new(),
+            Err(CallError::Protocol(why)) => return Err(format!("INFO: {why}")),
+        };
         let idle = [
             "aof_rewrite_in_progress",
             "aof_rewrite_scheduled",
@@ -158,8 +235,9 @@ fn settle(server: &Server) {
         ];
         let is_idle = idle.iter().all(|field| info_field(&text, field) == Some("0"));
         if is_idle && info_field(&text, "aof_last_write_status") == Some("ok") {
-            return;
+            return Ok(());
         }
         thread::sleep(Duration::from_millis(5));
     }
+    Ok(())
 }

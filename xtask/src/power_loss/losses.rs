@@ -29,6 +29,11 @@ const DUMP_PERCENT: u32 = 10;
 /// The percentage of runs that continue from an image of the run before.
 const CHAIN_PERCENT: u32 = 60;
 
+/// The beginning of the error of [`Server::start`] if the server refuses the files that it finds.
+const REFUSED_START: &str = "the server does not start (exit status: 1)";
+/// The exit code of `valkey-check-aof` for a file that it cannot repair.
+const CHECK_FAILED: i32 = 1;
+
 /// The counters of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
@@ -336,13 +341,13 @@ fn check_image(state: &CheckState<'_>, directory: &Path, job: &Job) -> Result<()
     let mut was_fixed = false;
     let server = match Server::start(series.binary, directory, &arguments, None) {
         Ok(server) => server,
-        Err(_) if has_holes && job.file == LoadedFile::AppendOnly => {
+        Err(why) if has_holes && job.file == LoadedFile::AppendOnly && why.starts_with(REFUSED_START) => {
             was_fixed = true;
             fix_aof(series, directory)?;
             match Server::start(series.binary, directory, &arguments, None) {
                 Ok(server) => server,
                 // A command without its first blocks may be another command, with a wrong name or number of arguments.
-                Err(why) if why.contains("exit status: 1") => {
+                Err(why) if why.starts_with(REFUSED_START) => {
                     let mut counts = state.counts.lock().map_err(|error| error.to_string())?;
                     counts.losses += 1;
                     counts.holes += 1;
@@ -368,13 +373,20 @@ fn check_image(state: &CheckState<'_>, directory: &Path, job: &Job) -> Result<()
     counts.holes_fixed += usize::from(was_fixed);
     counts.holes_damaged += usize::from(has_holes && checked.is_err());
     match checked {
-        // The format has no checksums, so a missing block within a value that was not synced cannot be detected.
-        Err(why) if has_holes && !why.contains(ACKNOWLEDGED_LOST) => Ok(()),
+        // The format has no checksums, so a missing block within a value that was not synced cannot be detected. The
+        // server must serve clients nevertheless.
+        Err(why) if has_holes && !why.contains(ACKNOWLEDGED_LOST) => {
+            let is_serving = server.connect().and_then(|mut client| Ok(client.execute("PING")?));
+            is_serving.map(drop).map_err(|end| format!("{why}; then: {end}"))
+        }
         other => other,
     }
 }
 
 /// Runs `valkey-check-aof --fix`.
+///
+/// # Errors
+/// Fails if the program does not end as one that has checked a file, whatever it has found.
 fn fix_aof(series: &Series<'_>, directory: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("valkey-check-aof: {error}");
     let program = series.directory.join("valkey-check-aof");
@@ -393,8 +405,11 @@ fn fix_aof(series: &Series<'_>, directory: &Path) -> Result<(), String> {
         // It asks only if there is something to truncate.
         let _ = input.write_all(b"y\ny\n");
     }
-    child.wait().map_err(failed)?;
-    Ok(())
+    let status = child.wait().map_err(failed)?;
+    match status.code() {
+        Some(0 | CHECK_FAILED) => Ok(()),
+        _ => Err(format!("valkey-check-aof has ended with {status}")),
+    }
 }
 
 /// Keeps everything that belongs to a failed check. Returns the story.

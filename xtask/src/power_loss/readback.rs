@@ -18,7 +18,7 @@ pub struct Contents {
 /// Reads the keys of `writers` writers.
 ///
 /// # Errors
-/// Fails if a reply is missing or not of the expected type, or if there are other keys.
+/// Fails if a reply is missing, an error or not of the expected type, or if there are other keys.
 pub fn read_contents(server: &Server, writers: usize) -> Result<Contents, String> {
     let mut client = server.connect()?;
     let mut contents = Contents {
@@ -26,12 +26,12 @@ pub fn read_contents(server: &Server, writers: usize) -> Result<Contents, String
         journals: Vec::new(),
     };
     for database in 0..DATABASES {
-        client.call(&format!("SELECT {database}"))?;
+        client.execute(&format!("SELECT {database}"))?;
         let own: Vec<usize> = (database..writers).step_by(DATABASES).collect();
         for writer in &own {
             contents.states[*writer] = read_state(&mut client, &Operations::prefix(*writer))?;
         }
-        let journal = client.call("LRANGE journal 0 -1")?;
+        let journal = client.execute("LRANGE journal 0 -1")?;
         contents
             .journals
             .push(journal.items().iter().map(StressReply::text).collect());
@@ -39,7 +39,7 @@ pub fn read_contents(server: &Server, writers: usize) -> Result<Contents, String
         for writer in own {
             known.extend(KEYS.iter().map(|key| format!("{}{key}", Operations::prefix(writer))));
         }
-        let keys = client.call("KEYS *")?;
+        let keys = client.execute("KEYS *")?;
         if let Some(other) = keys
             .items()
             .iter()

@@ -10,6 +10,7 @@ use super::model::State;
 use super::operations::{DATABASES, Operations};
 use super::recording::MarkerWriter;
 use super::server::{PATIENCE, Preload, Server, info_field};
+use crate::save_refusals::is_already_saving;
 use crate::stress::client::{CallError, StressClient, StressReply};
 
 /// The settings of a run, drawn from the seed.
@@ -78,6 +79,8 @@ impl RunSettings {
         let save = if self.has_aof { "" } else { "3600 1000000" };
         let mut all = vec!["--appendonly", aof, "--appendfsync", self.policy, "--save", save];
         all.extend(["--io-threads", "4"]);
+        // On a busy machine a script could be overdue. Then the server would answer BUSY, which is a failure here.
+        all.extend(["--busy-reply-threshold", "0"]);
         if self.is_weft {
             all.extend(["--io-threads-always-active", "yes"]);
         }
@@ -242,7 +245,7 @@ fn is_error(reply: &StressReply) -> bool {
 
 fn connect(control: &Control, writer: usize) -> Result<StressClient, String> {
     let mut client = StressClient::connect_unix(&control.socket, PATIENCE)?;
-    client.call(&format!("SELECT {}", writer % DATABASES))?;
+    client.execute(&format!("SELECT {}", writer % DATABASES))?;
     Ok(client)
 }
 
@@ -267,7 +270,7 @@ impl Administrator<'_> {
                 (35..45, true) => self.switch()?,
                 (45..55, true) => {
                     let value = if self.rng.bool() { "yes" } else { "no" };
-                    self.call(&format!("CONFIG SET aof-use-rdb-preamble {value}"))?;
+                    self.expect_ok(&format!("CONFIG SET aof-use-rdb-preamble {value}"))?;
                 }
                 (55..65, _) if self.is_on || !self.settings.has_aof => self.restart_server()?,
                 (65..75, _) => self.save()?,
@@ -286,6 +289,15 @@ impl Administrator<'_> {
     fn expect_ok(&self, command: &str) -> Result<(), String> {
         match self.call(command)? {
             StressReply::Simple(_) => Ok(()),
+            other => Err(format!("{command}: {other:?}")),
+        }
+    }
+
+    /// Sends SAVE, BGSAVE or BGREWRITEAOF. Returns `false` if the server refuses it because it is saving already.
+    fn begin_saving(&self, command: &str) -> Result<bool, String> {
+        match self.call(command)? {
+            StressReply::Simple(_) => Ok(true),
+            StressReply::Error(error) if is_already_saving(command, &error) => Ok(false),
             other => Err(format!("{command}: {other:?}")),
         }
     }
@@ -317,7 +329,7 @@ impl Administrator<'_> {
 
     /// BGREWRITEAOF, with and without waiting for its end.
     fn rewrite(&mut self) -> Result<(), String> {
-        self.call("BGREWRITEAOF")?;
+        self.begin_saving("BGREWRITEAOF")?;
         if self.rng.bool() {
             self.wait_for(&[("aof_rewrite_in_progress", "0"), ("aof_rewrite_scheduled", "0")])?;
         }
@@ -353,7 +365,10 @@ impl Administrator<'_> {
             return Ok(());
         }
         self.mark("p save-begin")?;
-        self.server.terminate()?;
+        let status = self.server.terminate()?;
+        if !status.success() {
+            return Err(format!("the server has ended with {status} after SIGTERM"));
+        }
         if !self.settings.has_aof {
             self.mark("p saved")?;
         }
@@ -378,16 +393,16 @@ impl Administrator<'_> {
     /// SAVE, unless a background save is running.
     fn save(&mut self) -> Result<(), String> {
         self.mark("p save-begin")?;
-        match self.call("SAVE")? {
-            StressReply::Simple(_) => self.mark("p saved"),
-            StressReply::Error(error) if error.contains("in progress") => Ok(()),
-            other => Err(format!("SAVE: {other:?}")),
+        match self.begin_saving("SAVE")? {
+            true => self.mark("p saved"),
+            false => Ok(()),
         }
     }
 
+    /// BGSAVE, unless the server is saving already, with and without waiting for its end.
     fn background_save(&mut self) -> Result<(), String> {
         self.mark("p save-begin")?;
-        if let StressReply::Error(_) = self.call("BGSAVE")? {
+        if !self.begin_saving("BGSAVE")? {
             return Ok(());
         }
         if self.rng.bool() && self.wait_for(&[("rdb_bgsave_in_progress", "0"), ("rdb_last_bgsave_status", "ok")])? {

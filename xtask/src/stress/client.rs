@@ -52,7 +52,7 @@ impl StressReply {
 pub enum CallError {
     /// The server closed the connection, for example because of CLIENT KILL.
     Closed,
-    /// The reply did not arrive in time, or was not a valid reply.
+    /// The reply did not arrive in time, was not a valid reply, or was an error that a healthy server does not send.
     Protocol(String),
 }
 
@@ -240,6 +240,17 @@ impl StressClient {
     /// Fails like [`Self::pipeline`].
     pub fn call(&mut self, command: &str) -> Result<StressReply, CallError> {
         self.call_words(split(command))
+    }
+
+    /// Sends a command that a healthy server executes, and reads its reply.
+    ///
+    /// # Errors
+    /// Fails like [`Self::pipeline`], and if the reply is an error.
+    pub fn execute(&mut self, command: &str) -> Result<StressReply, CallError> {
+        match self.call(command)? {
+            StressReply::Error(error) => Err(CallError::Protocol(format!("{command} was answered by {error}"))),
+            reply => Ok(reply),
+        }
     }
 
     /// Sends a command and reads its reply.

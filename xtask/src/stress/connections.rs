@@ -84,7 +84,7 @@ pub fn cut_pipelines(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(),
             }
         };
         run.count_commands(pipeline.complete_requests(sent) as u64);
-        let Some(value) = control.call(&format!("GET {key}"))? else {
+        let Some(value) = control.execute(&format!("GET {key}"))? else {
             continue;
         };
         let value: usize = value.text().parse().unwrap_or(0);
@@ -105,7 +105,7 @@ pub fn cut_pipelines(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(),
                 _ => run.succeed_in(kind),
             },
         }
-        control.call(&format!("PEXPIRE {key} 2000"))?;
+        control.execute(&format!("PEXPIRE {key} 2000"))?;
     }
     Ok(())
 }
@@ -205,7 +205,7 @@ fn send_in_pieces(
 
 pub fn prepare_large_value(run: &StressRun) -> Result<(), String> {
     let key = run.key(0, UNREAD_KEY);
-    ReconnectingClient::new(run, 0)?.call(&format!("SETRANGE {key} {} x", LARGE_BYTES - 1))?;
+    ReconnectingClient::new(run, 0)?.execute(&format!("SETRANGE {key} {} x", LARGE_BYTES - 1))?;
     Ok(())
 }
 
@@ -218,10 +218,10 @@ pub fn never_reads(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String
     let mut control = ReconnectingClient::new(run, 0)?;
     while run.is_running() {
         // In a cluster this finds the node that has the key.
-        control.call(&format!("EXISTS {key}"))?;
+        control.execute(&format!("EXISTS {key}"))?;
         let server = control.server();
         let mut client = run.connect_lasting_to(server)?;
-        let id = client.call("CLIENT ID")?.text();
+        let id = client.execute("CLIENT ID")?.text();
         let requests = rng.usize(1..30);
         let request = format!("GET {key}\r\n");
         client.send_watched(&format!("GET {key}, read late"), request.repeat(requests).as_bytes())?;

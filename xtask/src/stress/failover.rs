@@ -10,7 +10,7 @@ use fastrand::Rng;
 use super::arguments;
 use super::client::{CallError, StressClient, StressReply};
 use super::driver::Part;
-use super::replication::{await_info, await_same_digests};
+use super::replication::{await_info, await_same_digests, is_error_of_role};
 use super::run::StressRun;
 use super::scenarios::{Scenario, no_op};
 use crate::server_process::ServerProcess;
@@ -66,10 +66,12 @@ fn failovers(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
         let primary = usize::from(!is_primary(&mut clients[0])?);
         let replica = 1 - primary;
         let target = run.addresses[replica].port();
-        // Refused while the replica is not connected.
-        let reply = clients[primary].call(&format!("FAILOVER TO 127.0.0.1 {target} TIMEOUT 3000"))?;
-        if !matches!(reply, StressReply::Simple(_)) {
-            continue;
+        let command = format!("FAILOVER TO 127.0.0.1 {target} TIMEOUT 3000");
+        match clients[primary].call(&command)? {
+            StressReply::Simple(_) => {}
+            // Refused while the replica is not connected, or because the roles have changed.
+            StressReply::Error(error) if error.starts_with("ERR FAILOVER ") || is_error_of_role(&error) => continue,
+            other => return Err(format!("{command} was answered by {other:?}")),
         }
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(10) {
@@ -117,31 +119,22 @@ fn writers(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
                 run.count_commands(1);
                 run.succeed();
             }
-            StressReply::Error(error) if is_refusal(&error) => {
+            StressReply::Error(error) if is_error_of_role(&error) => {
                 place = 1 - place;
                 std::thread::sleep(Duration::from_millis(rng.u64(1..10)));
             }
             other => return Err(format!("{command} was answered by {other:?} after {value}")),
         }
         if rng.u8(..16) == 0 {
-            clients[place].call(&format!("RPUSH awaited:{} x", rng.usize(..4)))?;
+            let command = format!("RPUSH awaited:{} x", rng.usize(..4));
+            match clients[place].call(&command)? {
+                StressReply::Integer(_) => {}
+                StressReply::Error(error) if is_error_of_role(&error) => {}
+                other => return Err(format!("{command} was answered by {other:?}")),
+            }
         }
     }
     Ok(())
-}
-
-/// Returns `true` for the errors of a server that is no primary.
-fn is_refusal(error: &str) -> bool {
-    [
-        "READONLY",
-        "LOADING",
-        "MASTERDOWN",
-        "UNBLOCKED",
-        "ERR Error running script",
-    ]
-    .iter()
-    .any(|code| error.starts_with(code))
-        || error.contains("READONLY")
 }
 
 /// Waits for elements on both servers. A client that waits is disconnected when its server becomes a replica.
@@ -150,8 +143,9 @@ fn waiters(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
         let mut client = run.connect_to(thread % 2)?;
         while run.is_running() {
             match client.call(&format!("BLPOP awaited:{} 0.3", rng.usize(..4))) {
-                Ok(StressReply::Array(_)) => run.succeed(),
-                Ok(StressReply::Error(error)) if !is_refusal(&error) => {
+                // No element within the time limit is an empty array.
+                Ok(StressReply::Array(items)) if !items.is_empty() => run.succeed(),
+                Ok(StressReply::Error(error)) if !is_error_of_role(&error) => {
                     return Err(format!("BLPOP was answered by {error}"));
                 }
                 Ok(StressReply::Error(_)) => std::thread::sleep(Duration::from_millis(20)),

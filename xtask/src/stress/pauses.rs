@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fastrand::Rng;
 
 use super::client::{StressClient, StressReply};
-use super::run::{CallOutcome, ReconnectingClient, StressRun};
+use super::connections::KILLED;
+use super::run::{CallOutcome, ReconnectingClient, StressRun, is_redirection};
 use super::tags::{self, TAGS};
 
 /// The number of threads; the first one pauses the clients.
@@ -72,6 +73,10 @@ pub fn pauses(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String
         };
         let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
         match client.attempt(&words)? {
+            // The scenario `scripts` kills scripts of all clients.
+            CallOutcome::Answered(StressReply::Error(error)) if !error.contains(KILLED) => {
+                return Err(format!("{command} was answered by {error}"));
+            }
             CallOutcome::Answered(_) => check_held(run, &command, is_read, (begin, end))?,
             CallOutcome::Closed | CallOutcome::Redirected => {}
         }
@@ -113,12 +118,16 @@ impl PausedServer {
         let (mut client, observer) = (run.connect_lasting_to(server)?, run.connect_lasting_to(server)?);
         for number in 0..1000 {
             let clock = format!("pauses:clock:{number}");
-            if let StressReply::Integer(_) = client.call(&format!("EXISTS {clock}"))? {
-                return Ok(PausedServer {
-                    client,
-                    observer,
-                    clock,
-                });
+            match client.call(&format!("EXISTS {clock}"))? {
+                StressReply::Integer(_) => {
+                    return Ok(PausedServer {
+                        client,
+                        observer,
+                        clock,
+                    });
+                }
+                StressReply::Error(error) if run.is_cluster && is_redirection(&error) => {}
+                other => return Err(format!("EXISTS {clock} was answered by {other:?}")),
             }
         }
         Err("the server has no slot".to_owned())

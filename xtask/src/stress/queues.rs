@@ -29,7 +29,7 @@ const MAX_QUEUE_LENGTH: i64 = 50;
 pub fn prepare_moves(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     for element in 0..MOVED_ELEMENTS {
-        client.call(&format!("RPUSH moved:{} element-{element}", element % MOVE_LISTS))?;
+        client.execute(&format!("RPUSH moved:{} element-{element}", element % MOVE_LISTS))?;
     }
     Ok(())
 }
@@ -100,7 +100,7 @@ fn produce(run: &StressRun, thread: u64, client: &mut StressClient, mut rng: Rng
             .collect();
         let (way, count) = (["LPUSH", "RPUSH"][rng.usize(..2)], elements.len());
         // Counted first, because a consumer may be faster than this connection's next command.
-        client.call(&format!("INCRBY queue:pushed {count}"))?;
+        client.execute(&format!("INCRBY queue:pushed {count}"))?;
         let length = client.call(&format!("{way} queue:{queue} {}", elements.join(" ")))?;
         run.count_commands(2);
         let StressReply::Integer(length) = length else {
@@ -125,7 +125,7 @@ fn consume(run: &StressRun, client: &mut StressClient, mut rng: Rng) -> Result<(
             3 => format!("BLMOVE queue:{one} queue:{other} {side} RIGHT {timeout}"),
             _ => format!("BLPOP queue:{one} queue:{other} {timeout}"),
         };
-        let reply = client.call(&command)?;
+        let reply = client.execute(&command)?;
         run.count_commands(1);
         if command.starts_with("BLMOVE") {
             continue;
@@ -183,7 +183,7 @@ pub fn check_queues(run: &StressRun) -> Result<(), String> {
 pub fn prepare_streams(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     for stream in 0..STREAMS {
-        client.call(&format!("XGROUP CREATE stream:{stream} group $ MKSTREAM"))?;
+        client.execute(&format!("XGROUP CREATE stream:{stream} group $ MKSTREAM"))?;
     }
     Ok(())
 }
@@ -245,7 +245,7 @@ fn consume_entries(run: &StressRun, thread: usize, client: &mut StressClient, mu
                 return Err(format!("entry {number} was delivered twice ({bit:?})"));
             }
             run.succeed();
-            client.call(&format!("XACK stream:{stream} group {id}"))?;
+            client.execute(&format!("XACK stream:{stream} group {id}"))?;
         }
     }
     Ok(())
@@ -257,7 +257,7 @@ fn follow(run: &StressRun, client: &mut StressClient, mut rng: Rng) -> Result<()
     let mut last = "0-0".to_owned();
     while run.is_running() {
         let timeout_ms = rng.u16(1..300);
-        let reply = client.call(&format!(
+        let reply = client.execute(&format!(
             "XREAD COUNT 10 BLOCK {timeout_ms} STREAMS stream:{stream} {last}"
         ))?;
         run.count_commands(1);
@@ -304,7 +304,8 @@ pub fn waiting_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), St
         let command = match rng.u8(..8) {
             0 => format!("LPUSH awaited:{one} x"),
             1 => {
-                let id = client.call("CLIENT ID")?.map_or(0, |id| id.text().parse().unwrap_or(0));
+                let id = client.execute("CLIENT ID")?;
+                let id = id.map_or(0, |id| id.text().parse().unwrap_or(0));
                 let error = if rng.bool() { " ERROR" } else { "" };
                 format!("CLIENT UNBLOCK {}{error}", share_and_choose(run, id, &mut rng))
             }
@@ -313,8 +314,13 @@ pub fn waiting_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), St
                 ["0.001", "0.05", "1"][rng.usize(..3)]
             ),
         };
-        if let Some(StressReply::Array(_)) = client.call(&command)? {
-            run.succeed();
+        match client.call(&command)? {
+            // No element within the time limit is an empty array.
+            Some(StressReply::Array(items)) if !items.is_empty() => run.succeed(),
+            Some(StressReply::Error(error)) if !error.starts_with("UNBLOCKED ") => {
+                return Err(format!("{command} was answered by {error}"));
+            }
+            _ => {}
         }
     }
     Ok(())

@@ -50,7 +50,7 @@ fn key(register: usize) -> String {
 pub fn prepare(run: &StressRun) -> Result<(), String> {
     let mut client = ReconnectingClient::new(run, 0)?;
     for register in 0..REGISTERS {
-        client.call(&format!("SET {} 0", key(register)))?;
+        client.execute(&format!("SET {} 0", key(register)))?;
     }
     lock_observed()?.clear();
     Ok(())
@@ -134,7 +134,11 @@ impl RecordingClient<'_> {
 
     fn write(&mut self, command: &str, registers: &[usize], value: u64) -> Result<(), String> {
         let (reply, begin, end) = self.timed_call(command)?;
-        let end = reply.map_or(UNKNOWN_END, |_| end);
+        let end = match reply {
+            Some(StressReply::Simple(_)) => end,
+            None => UNKNOWN_END,
+            Some(other) => return Err(format!("{command} was answered by {other:?}")),
+        };
         for &register in registers {
             self.record(register, value, true, (begin, end));
         }

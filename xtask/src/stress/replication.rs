@@ -21,6 +21,9 @@ use crate::server_process::ServerProcess;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const WORKERS: u32 = 8;
 
+/// The number of digits of a digest.
+const DIGEST_LENGTH: usize = 40;
+
 /// The number of connections that write after each change of the role.
 const FRESH_WRITERS: usize = 6;
 
@@ -30,6 +33,9 @@ const SYNCHRONIZED: &str = "synchronized";
 const REFUSED: &str = "write refused by a replica";
 const ABSENT: &str = "refused write absent";
 const ACCEPTED: &str = "write accepted after REPLICAOF NO ONE";
+
+/// The code of the errors with which a replica refuses a write. The error of a script may have it in its middle.
+const REFUSAL: &str = "READONLY";
 
 /// The number of changes of the role. It is odd from the reply to REPLICAOF until REPLICAOF NO ONE is sent.
 static TURN: AtomicU64 = AtomicU64::new(0);
@@ -70,7 +76,11 @@ pub fn run(binary: &Path, duration: Duration, seed: u64) -> Result<(), String> {
 
     let [primary, replica, _] = &mut servers;
     let digest = await_same_digests(&[primary.address, replica.address])?;
-    let _ = connect(primary.address)?.call("SHUTDOWN");
+    match connect(primary.address)?.call("SHUTDOWN") {
+        Err(CallError::Closed) => {}
+        other => return Err(format!("SHUTDOWN was answered by {other:?}")),
+    }
+    primary.await_success(PATIENCE)?;
     primary.start_again()?;
     await_info(primary.address, "persistence", "loading:0")?;
     let loaded = await_same_digests(&[primary.address])?;
@@ -130,7 +140,9 @@ pub fn await_same_digests(addresses: &[SocketAddr]) -> Result<String, String> {
                 .any(|line| line.contains("keys=") && !line.contains("expires=0,"));
             digests.push(client.call("DEBUG DIGEST")?.text());
         }
-        if !expires && digests.windows(2).all(|pair| pair[0] == pair[1]) {
+        // A server that is loading answers with an error.
+        let are_digests = digests.iter().all(|digest| digest.len() == DIGEST_LENGTH);
+        if !expires && are_digests && digests.windows(2).all(|pair| pair[0] == pair[1]) {
             return Ok(digests.swap_remove(0));
         }
         if Instant::now() > deadline {
@@ -195,6 +207,11 @@ fn switching(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String>
                 Err(other) => return Err(format!("{command}: {}", String::from(other))),
             };
             run.count_commands(1);
+            if let StressReply::Error(error) = &reply
+                && !is_error_of_role(error)
+            {
+                return Err(format!("{command} was answered by {error}"));
+            }
             let is_refused = is_refusal(&reply);
             // EVAL is no write until its script writes, so a server that is loading refuses it for that reason.
             let is_loading = command.starts_with("EVAL ") && is_loading(&reply);
@@ -232,8 +249,14 @@ fn fresh_key(thread: usize, round: u64) -> String {
     format!("fresh:{thread}:{round}")
 }
 
+/// Returns `true` for the errors of a server that is a replica, is becoming one, or loads the data of its primary.
+pub fn is_error_of_role(error: &str) -> bool {
+    let codes = ["LOADING ", "MASTERDOWN ", "UNBLOCKED "];
+    codes.iter().any(|code| error.starts_with(code)) || error.contains(REFUSAL)
+}
+
 fn is_refusal(reply: &StressReply) -> bool {
-    matches!(reply, StressReply::Error(error) if error.contains("READONLY"))
+    matches!(reply, StressReply::Error(error) if error.contains(REFUSAL))
 }
 
 fn is_loading(reply: &StressReply) -> bool {

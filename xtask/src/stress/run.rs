@@ -112,7 +112,7 @@ impl StressRun {
     /// Opens a connection that the scenario `hostile` does not kill, because of its name.
     ///
     /// # Errors
-    /// Fails if the server does not accept the connection.
+    /// Fails if the server does not accept the connection or the name.
     pub fn connect_lasting(&self) -> Result<StressClient, CallError> {
         self.connect_lasting_to(0)
     }
@@ -124,7 +124,7 @@ impl StressRun {
     pub fn connect_lasting_to(&self, server: usize) -> Result<StressClient, CallError> {
         loop {
             let mut client = self.connect_to(server).map_err(CallError::Protocol)?;
-            match client.call("CLIENT SETNAME lasting") {
+            match client.execute("CLIENT SETNAME lasting") {
                 // It was killed before it had its name.
                 Err(CallError::Closed) => {}
                 named => return named.map(|_| client),
@@ -223,7 +223,7 @@ impl<'a> ReconnectingClient<'a> {
                 true => run.connect_lasting_to(server)?,
                 false => run.connect_to(server)?,
             };
-            match client.call(&format!("SELECT {db}")) {
+            match client.execute(&format!("SELECT {db}")) {
                 Ok(_) => return Ok(client),
                 Err(CallError::Closed) => {}
                 Err(other) => return Err(other.into()),
@@ -251,6 +251,14 @@ impl<'a> ReconnectingClient<'a> {
     /// command ran.
     pub fn call(&mut self, command: &str) -> Result<Option<StressReply>, String> {
         self.call_words(command.split(' ').map(str::to_owned).collect())
+    }
+
+    /// Does the same as [`Self::call`] for a command that a healthy server executes: an error is a failure.
+    pub fn execute(&mut self, command: &str) -> Result<Option<StressReply>, String> {
+        match self.call(command)? {
+            Some(StressReply::Error(error)) => Err(format!("{command} was answered by {error}")),
+            reply => Ok(reply),
+        }
     }
 
     /// Does the same as [`Self::call`] with words that may contain blanks.

@@ -55,6 +55,9 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "hostile",  threads: 8,  prepare: no_op,          work: hostile_clients,  check: no_op, kinds: &[] },
 ];
 
+/// The error of a command that renames a key that does not exist.
+const NO_SUCH_KEY: &str = "ERR no such key";
+
 const GROUPS: usize = 20;
 const GROUP_KEYS: usize = 8;
 const TOKENS: usize = 200;
@@ -101,16 +104,16 @@ fn groups(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
         match rng.u8(..10) {
             0..4 => {
                 let pairs: Vec<String> = keys.iter().map(|key| format!("{key} {thread}-{round}")).collect();
-                client.call(&format!("MSET {}", pairs.join(" ")))?;
+                client.execute(&format!("MSET {}", pairs.join(" ")))?;
             }
             4 => {
-                client.call(&format!("DEL {}", keys.join(" ")))?;
+                client.execute(&format!("DEL {}", keys.join(" ")))?;
             }
             5 => {
-                client.call(&format!("UNLINK {}", keys.join(" ")))?;
+                client.execute(&format!("UNLINK {}", keys.join(" ")))?;
             }
             6 => {
-                let exists = client.call(&format!("EXISTS {}", keys.join(" ")))?;
+                let exists = client.execute(&format!("EXISTS {}", keys.join(" ")))?;
                 if let Some(StressReply::Integer(count)) = exists
                     && count != 0
                     && count != GROUP_KEYS as i64
@@ -139,7 +142,7 @@ fn claims(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
         round += 1;
         let mine = format!("{thread}-{round}");
         let pairs: Vec<String> = keys.iter().map(|key| format!("{key} {mine}")).collect();
-        let won = client.call(&format!("MSETNX {}", pairs.join(" ")))?;
+        let won = client.execute(&format!("MSETNX {}", pairs.join(" ")))?;
         let Some(reply) = client.call(&format!("MGET {}", keys.join(" ")))? else {
             continue;
         };
@@ -152,7 +155,7 @@ fn claims(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
                 return Err(format!("a claim that was won holds {reply:?}"));
             }
             run.succeed();
-            deleting.call(&format!("DEL {}", keys.join(" ")))?;
+            deleting.execute(&format!("DEL {}", keys.join(" ")))?;
         }
     }
     Ok(())
@@ -161,7 +164,7 @@ fn claims(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
 fn prepare_tokens(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     for token in 0..TOKENS {
-        client.call(&format!("SET place:{token} token-{token}"))?;
+        client.execute(&format!("SET place:{token} token-{token}"))?;
     }
     Ok(())
 }
@@ -173,20 +176,24 @@ fn tokens(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
         let to = rng.usize(..TOKEN_KEYS);
         match rng.u8(..8) {
             0 => {
-                client.call(&format!("MOVE place:{from} {SECOND_TOKEN_DB}"))?;
+                client.execute(&format!("MOVE place:{from} {SECOND_TOKEN_DB}"))?;
             }
             1 => {
                 // Moves a token of any thread back from the other database.
                 let mut other = ReconnectingClient::new(run, SECOND_TOKEN_DB)?;
-                other.call(&format!("MOVE place:{from} 0"))?;
+                other.execute(&format!("MOVE place:{from} 0"))?;
             }
             2 => {
-                client.call(&format!("COPY place:{from} copied:{to} REPLACE"))?;
+                client.execute(&format!("COPY place:{from} copied:{to} REPLACE"))?;
             }
             _ => {
-                let renamed = client.call(&format!("RENAMENX place:{from} place:{to}"))?;
-                if renamed == Some(StressReply::Integer(1)) {
-                    run.succeed();
+                let command = format!("RENAMENX place:{from} place:{to}");
+                match client.call(&command)? {
+                    Some(StressReply::Integer(1)) => run.succeed(),
+                    Some(StressReply::Error(error)) if error != NO_SUCH_KEY => {
+                        return Err(format!("{command} was answered by {error}"));
+                    }
+                    _ => {}
                 }
             }
         }
@@ -198,7 +205,7 @@ fn check_tokens(run: &StressRun) -> Result<(), String> {
     let mut seen = HashSet::new();
     for db in [0, SECOND_TOKEN_DB] {
         let mut client = run.connect()?;
-        client.call(&format!("SELECT {db}"))?;
+        client.execute(&format!("SELECT {db}"))?;
         let places: Vec<String> = (0..TOKEN_KEYS).map(|place| format!("place:{place}")).collect();
         let reply = client.call(&format!("MGET {}", places.join(" ")))?;
         for item in reply.items().iter().filter(|item| **item != StressReply::Bulk(None)) {
@@ -216,7 +223,7 @@ fn check_tokens(run: &StressRun) -> Result<(), String> {
 fn prepare_counters(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     for counter in 0..COUNTERS {
-        client.call(&format!("SET counter:{counter} 0"))?;
+        client.execute(&format!("SET counter:{counter} 0"))?;
     }
     Ok(())
 }
@@ -267,9 +274,9 @@ fn check_counters(run: &StressRun) -> Result<(), String> {
 
 fn prepare_permanent_keys(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
-    client.call(&format!("SELECT {SCAN_DB}"))?;
+    client.execute(&format!("SELECT {SCAN_DB}"))?;
     for stayer in 0..PERMANENT_KEYS {
-        client.call(&format!("SET stay:{stayer} {stayer}"))?;
+        client.execute(&format!("SET stay:{stayer} {stayer}"))?;
     }
     Ok(())
 }
@@ -318,10 +325,14 @@ fn scan_all(client: &mut ReconnectingClient<'_>, count: usize) -> Result<Option<
     }
 }
 
+fn is_error(reply: &StressReply) -> bool {
+    matches!(reply, StressReply::Error(_))
+}
+
 /// Grows and shrinks the tables that hold the keys of `stayers`.
 fn churn(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = run.connect_lasting()?;
-    client.call(&format!("SELECT {SCAN_DB}"))?;
+    client.execute(&format!("SELECT {SCAN_DB}"))?;
     while run.is_running() {
         let keys: Vec<String> = (0..rng.usize(100..3000))
             .map(|key| format!("churn:{thread}:{key}"))
@@ -333,8 +344,11 @@ fn churn(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
                     false => ["DEL", key].map(str::to_owned).to_vec(),
                 };
                 let commands: Vec<Vec<String>> = part.iter().map(command).collect();
-                client.pipeline(&commands)?;
+                let replies = client.pipeline(&commands)?;
                 run.count_commands(commands.len() as u64);
+                if let Some(StressReply::Error(error)) = replies.iter().find(|reply| is_error(reply)) {
+                    return Err(format!("a pipeline of SET or DEL was answered by {error}"));
+                }
                 if !run.is_running() {
                     return Ok(());
                 }
@@ -351,11 +365,11 @@ fn expiring_keys(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Str
         let key = format!("expiring:{thread}");
         let ms = rng.u64(1..60);
         let set = match rng.u8(..3) {
-            0 => client.call(&format!("SET {key} x PX {ms}"))?,
-            1 => client.call(&format!("PSETEX {key} {ms} x"))?,
+            0 => client.execute(&format!("SET {key} x PX {ms}"))?,
+            1 => client.execute(&format!("PSETEX {key} {ms} x"))?,
             _ => {
-                client.call(&format!("SET {key} x"))?;
-                client.call(&format!("PEXPIRE {key} {ms}"))?
+                client.execute(&format!("SET {key} x"))?;
+                client.execute(&format!("PEXPIRE {key} {ms}"))?
             }
         };
         if set.is_none() {
@@ -377,10 +391,10 @@ fn flushed_databases(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(),
     let mut client = ReconnectingClient::new(run, db)?;
     while run.is_running() {
         for key in 0..rng.usize(1..100) {
-            client.call(&format!("SET flushed:{key} x"))?;
+            client.execute(&format!("SET flushed:{key} x"))?;
         }
         let how = ["FLUSHDB", "FLUSHDB ASYNC", "FLUSHDB SYNC"][rng.usize(..3)];
-        if client.call(how)?.is_none() {
+        if client.execute(how)?.is_none() {
             continue;
         }
         if let Some(size) = client.call("DBSIZE")?
@@ -397,20 +411,22 @@ fn flushed_databases(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(),
 fn hostile_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
     while run.is_running() {
         let mut client = run.connect()?;
-        // The result is ignored: whatever happens to this connection, the other connections must not be affected.
         let done = match rng.u8(..7) {
             0 => kill_random_client(&mut client, &mut rng),
             1 => client
-                .call(&format!("CONFIG SET prefetch-batch-max-size {}", rng.u8(..40)))
+                .execute(&format!("CONFIG SET prefetch-batch-max-size {}", rng.u8(..40)))
                 .map(|_| ()),
-            2 => client.call(&format!("CONFIG SET hz {}", rng.u8(1..100))).map(|_| ()),
+            2 => client.execute(&format!("CONFIG SET hz {}", rng.u8(1..100))).map(|_| ()),
             3 => client.send_raw(b"*3\r\n$3\r\nSET\r\n$5\r\nhalf"),
             4 => send_malformed_request(&mut client),
-            5 => client.call("INFO everything").map(|_| ()),
-            _ => client.call("SWAPDB 8 9").map(|_| ()),
+            5 => client.execute("INFO everything").map(|_| ()),
+            _ => client.execute("SWAPDB 8 9").map(|_| ()),
         };
-        if done.is_ok() {
-            run.succeed();
+        match done {
+            Ok(()) => run.succeed(),
+            // Another thread has killed this client.
+            Err(CallError::Closed) => {}
+            Err(other) => return Err(other.into()),
         }
         std::thread::sleep(Duration::from_millis(rng.u64(1..20)));
     }
@@ -424,7 +440,7 @@ fn send_malformed_request(client: &mut StressClient) -> Result<(), CallError> {
 }
 
 fn kill_random_client(client: &mut StressClient, rng: &mut Rng) -> Result<(), CallError> {
-    let list = client.call("CLIENT LIST")?.text();
+    let list = client.execute("CLIENT LIST")?.text();
     let candidates: Vec<&str> = list
         .lines()
         .filter(|line| !line.contains("name=lasting"))
@@ -436,6 +452,6 @@ fn kill_random_client(client: &mut StressClient, rng: &mut Rng) -> Result<(), Ca
     let victim = candidates[rng.usize(..candidates.len())];
     // The client may have got its name in the meantime.
     client
-        .call(&format!("CLIENT KILL ID {victim} NOT-NAME lasting"))
+        .execute(&format!("CLIENT KILL ID {victim} NOT-NAME lasting"))
         .map(|_| ())
 }

@@ -9,6 +9,7 @@ use super::client::StressReply;
 use super::connections::KILLED;
 use super::run::{ReconnectingClient, StressRun};
 use super::tags;
+use crate::save_refusals::is_already_saving;
 
 /// The number of threads of `scripts`.
 pub const SCRIPT_THREADS: usize = 8;
@@ -159,7 +160,7 @@ fn run_script(
         Some(StressReply::Error(error)) if error.contains(KILLED) => {}
         // A request that declares the key is redirected to the node that has it now.
         Some(StressReply::Error(error)) if declared.is_empty() && is_elsewhere(run, &error) => {
-            client.call(&format!("EXISTS {key}"))?;
+            client.execute(&format!("EXISTS {key}"))?;
         }
         None => {}
         Some(other) => return Err(format!("{script}: two equal counters differ: {other:?}")),
@@ -174,18 +175,18 @@ pub fn exclusive(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Str
     while run.is_running() {
         let server = rng.usize(..run.servers());
         client.go_to(server);
-        let (reply, may_be_busy) = match EXCLUSIVE[thread] {
+        let reply = match EXCLUSIVE[thread] {
             "FLUSHDB" => {
                 for key in 0..rng.usize(1..50) {
-                    client.call(&format!("SET flushed:{key} x"))?;
+                    client.execute(&format!("SET flushed:{key} x"))?;
                 }
                 // The keys are on all nodes of a cluster, where their slots do not move.
-                (client.call_at(server, "FLUSHDB")?, false)
+                client.call_at(server, "FLUSHDB")?
             }
             "CONFIG SET" => {
                 let entries = rng.u8(64..200);
                 let change = format!("CONFIG SET list-max-listpack-size {entries} slowlog-max-len {entries}");
-                (client.call(&change)?, false)
+                client.call(&change)?
             }
             "FUNCTION LOAD" => {
                 let library = format!(
@@ -193,9 +194,9 @@ pub fn exclusive(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Str
                     rng.u32(..)
                 );
                 let words = ["FUNCTION", "LOAD", "REPLACE", &library].map(str::to_owned);
-                (client.call_words(words.to_vec())?, false)
+                client.call_words(words.to_vec())?
             }
-            _ => (client.call(EXCLUSIVE[thread])?, true),
+            command => client.call(command)?,
         };
         let mut pause_ms = match thread {
             // Each one ends the migrations of whole slots that are under way on its node.
@@ -205,7 +206,7 @@ pub fn exclusive(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Str
         };
         match reply {
             // Another thread may be saving, or rewriting the append-only file. Then this one tries again soon.
-            Some(StressReply::Error(error)) if may_be_busy && is_saving(&error) => pause_ms = 10..50,
+            Some(StressReply::Error(error)) if is_already_saving(EXCLUSIVE[thread], &error) => pause_ms = 10..50,
             Some(StressReply::Error(error)) => {
                 return Err(format!("{} was answered by {error}", EXCLUSIVE[thread]));
             }
@@ -215,10 +216,6 @@ pub fn exclusive(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Str
         std::thread::sleep(Duration::from_millis(rng.u64(pause_ms)));
     }
     Ok(())
-}
-
-fn is_saving(error: &str) -> bool {
-    error.contains("in progress") || error.contains("Another child process")
 }
 
 /// Checks that what BGSAVE and BGREWRITEAOF began in the background has succeeded.

@@ -30,6 +30,11 @@ const UNEXPECTED_REASONS: [&str; 3] = [
     "Unknown SYNCSLOTS",
 ];
 
+/// The error of CLUSTER CANCELSLOTMIGRATIONS on a node that exports no slot.
+const NO_MIGRATIONS: &str = "ERR No migrations ongoing";
+/// The errors of CLUSTER SETSLOT on a node that imports or exports a slot as a whole.
+const MIGRATIONS_IN_PROGRESS: [&str; 2] = ["ERR Slot import in progress.", "ERR Slot export in progress."];
+
 /// The kinds of achievements: moves of a slot that were completed.
 pub const KINDS: &[&str] = &[BY_KEY, AS_A_WHOLE];
 const BY_KEY: &str = "MIGRATE";
@@ -93,14 +98,14 @@ impl ClusterNodes {
         };
         for node in 0..run.servers() {
             let mut client = run.connect_to(node)?;
-            nodes.ids.push(client.call("CLUSTER MYID")?.text());
+            nodes.ids.push(client.execute("CLUSTER MYID")?.text());
             nodes.clients.push(client);
         }
         Ok(nodes)
     }
 
     fn slot(&mut self, number: usize) -> Result<String, String> {
-        let reply = self.clients[0].call(&format!("CLUSTER KEYSLOT {}", tag(number)))?;
+        let reply = self.clients[0].execute(&format!("CLUSTER KEYSLOT {}", tag(number)))?;
         Ok(reply.text())
     }
 
@@ -150,8 +155,11 @@ impl ClusterNodes {
         }
         if rng.u8(..8) == 0 {
             std::thread::sleep(Duration::from_millis(rng.u64(..50)));
-            // Refused if the migrations of this node have ended.
-            self.clients[migrations[0].from].call("CLUSTER CANCELSLOTMIGRATIONS")?;
+            match self.clients[migrations[0].from].call("CLUSTER CANCELSLOTMIGRATIONS")? {
+                // The migrations of this node have ended.
+                StressReply::Error(error) if error == NO_MIGRATIONS => {}
+                reply => expect_ok(Ok(reply))?,
+            }
         }
         self.await_migrations()?;
         for Migration { tag: number, from, to } in migrations {
@@ -192,7 +200,7 @@ impl ClusterNodes {
     /// Returns a migration that has not ended.
     fn running_migration(&mut self) -> Result<Option<StressReply>, String> {
         for node in &mut self.clients {
-            let jobs = node.call("CLUSTER GETSLOTMIGRATIONS")?;
+            let jobs = node.execute("CLUSTER GETSLOTMIGRATIONS")?;
             for job in jobs.items() {
                 let message = field(job, "message");
                 if UNEXPECTED_REASONS.iter().any(|reason| message.contains(reason)) {
@@ -210,7 +218,7 @@ impl ClusterNodes {
     fn check_slot(&mut self, number: usize) -> Result<(), String> {
         let (slot, owner) = (self.slot(number)?, self.owner(number)?);
         for (index, node) in self.clients.iter_mut().enumerate() {
-            let count = node.call(&format!("CLUSTER COUNTKEYSINSLOT {slot}"))?;
+            let count = node.execute(&format!("CLUSTER COUNTKEYSINSLOT {slot}"))?;
             if (count != StressReply::Integer(0)) != (owner == index) {
                 return Err(format!(
                     "node {index} has {count:?} keys of slot {slot}, whose node is {owner}"
@@ -248,7 +256,7 @@ fn set_slot(node: &mut StressClient, arguments: &str) -> Result<(), String> {
     let deadline = Instant::now() + watchdog::bound();
     loop {
         match node.call(&format!("CLUSTER SETSLOT {arguments}"))? {
-            StressReply::Error(error) if error.contains("in progress") && Instant::now() < deadline => {
+            StressReply::Error(error) if MIGRATIONS_IN_PROGRESS.contains(&&*error) && Instant::now() < deadline => {
                 std::thread::sleep(POLL_PAUSE);
             }
             reply => return expect_ok(Ok(reply)),
@@ -259,7 +267,7 @@ fn set_slot(node: &mut StressClient, arguments: &str) -> Result<(), String> {
 fn migrate_keys(run: &StressRun, from: &mut StressClient, slot: &str, to: usize) -> Result<(), String> {
     let port = run.addresses[to].port();
     loop {
-        let keys = from.call(&format!("CLUSTER GETKEYSINSLOT {slot} {KEYS_PER_MIGRATE}"))?;
+        let keys = from.execute(&format!("CLUSTER GETKEYSINSLOT {slot} {KEYS_PER_MIGRATE}"))?;
         let names: Vec<String> = keys.items().iter().map(StressReply::text).collect();
         if names.is_empty() {
             return Ok(());

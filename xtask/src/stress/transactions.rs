@@ -25,7 +25,7 @@ fn account(index: usize) -> String {
 pub fn prepare_transfers(run: &StressRun) -> Result<(), String> {
     let mut client = ReconnectingClient::new(run, 0)?;
     for index in 0..ACCOUNTS {
-        client.call(&format!("SET {} {INITIAL_BALANCE}", account(index)))?;
+        client.execute(&format!("SET {} {INITIAL_BALANCE}", account(index)))?;
     }
     Ok(())
 }
@@ -37,11 +37,11 @@ fn run_transaction(
     commands: &[String],
 ) -> Result<Result<StressReply, bool>, String> {
     for command in std::iter::once("MULTI").chain(commands.iter().map(String::as_str)) {
-        if client.call(command)?.is_none() {
+        if client.execute(command)?.is_none() {
             return Ok(Err(false));
         }
     }
-    Ok(client.call("EXEC")?.ok_or(true))
+    Ok(client.execute("EXEC")?.ok_or(true))
 }
 
 /// Runs the scenario: half of the threads move money between accounts, and the other half sum up all accounts.
@@ -93,10 +93,10 @@ pub fn watched_counters(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), S
     let mut client = ReconnectingClient::new(run, 0)?;
     while run.is_running() {
         let counter = format!("watched:{}", rng.usize(..WATCHED));
-        if client.call(&format!("WATCH {counter}"))?.is_none() {
+        if client.execute(&format!("WATCH {counter}"))?.is_none() {
             continue;
         }
-        let Some(value) = client.call(&format!("GET {counter}"))? else {
+        let Some(value) = client.execute(&format!("GET {counter}"))? else {
             continue;
         };
         let next = value.text().parse::<u64>().unwrap_or(0) + 1;

@@ -24,7 +24,7 @@ pub fn prepare(run: &StressRun) -> Result<(), String> {
     for (group, members) in GROUP_MEMBERS.into_iter().enumerate() {
         let names: Vec<String> = (0..members).map(member).collect();
         for part in names.chunks(500) {
-            client.call(&format!("SADD {} {}", set_key(group, 0), part.join(" ")))?;
+            client.execute(&format!("SADD {} {}", set_key(group, 0), part.join(" ")))?;
         }
     }
     Ok(())
@@ -51,7 +51,7 @@ fn move_pair(client: &mut ReconnectingClient<'_>, group: usize, rng: &mut Rng) -
     let (from, to) = (set_key(group, from), set_key(group, 1 - from));
     let moved = [pair, pair + 1].map(|number| format!("SMOVE {from} {to} {}", member(number)));
     for command in ["MULTI", &moved[0], &moved[1], "EXEC"] {
-        let Some(reply) = client.call(command)? else {
+        let Some(reply) = client.execute(command)? else {
             return Ok(());
         };
         if let [StressReply::Integer(one), StressReply::Integer(other)] = reply.items()
@@ -88,7 +88,7 @@ fn check_union(client: &mut ReconnectingClient<'_>, group: usize, thread: usize,
         None => {}
         Some(other) => return Err(format!("{command} was answered by {other:?}")),
     }
-    match client.call(&format!("SUNIONSTORE {all} {one}"))? {
+    match client.execute(&format!("SUNIONSTORE {all} {one}"))? {
         Some(StressReply::Integer(found)) if found % 2 != 0 => {
             Err(format!("half a pair was visible among {found} members"))
         }
