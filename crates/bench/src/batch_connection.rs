@@ -35,10 +35,8 @@ impl BatchConnection {
     /// # Errors
     /// Fails if the server refuses the connection.
     pub fn connect(address: SocketAddr) -> Result<BatchConnection> {
-        let stream = ControlConnection::connect(address, 2)?.into_stream();
-        stream.set_nodelay(true).context("switching off Nagle's algorithm")?;
         Ok(BatchConnection {
-            stream,
+            stream: ControlConnection::connect(address, 2)?.into_stream(),
             requests: Vec::new(),
             outstanding: 0,
             received: Vec::new(),

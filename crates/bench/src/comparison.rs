@@ -52,6 +52,22 @@ pub fn server_recipe(options: &CompareOptions, side: &ComparisonSide, pinned: bo
     })
 }
 
+/// Returns the parameters for starting the server of a side on its cores, with this `maxmemory` in bytes (0 is none)
+/// and this `maxmemory-policy`; `None` if its binary does not take part.
+pub fn limited_server_recipe(
+    options: &CompareOptions,
+    side: &ComparisonSide,
+    max_memory: u64,
+    policy: &str,
+) -> Option<ServerParameters> {
+    let mut recipe = server_recipe(options, side, true)?;
+    let limit = max_memory.to_string();
+    recipe
+        .arguments
+        .extend(["--maxmemory", &limit, "--maxmemory-policy", policy].map(str::to_string));
+    Some(recipe)
+}
+
 /// A dataset with the servers that were filled with it.
 struct FilledDataset<'d> {
     dataset: &'d Dataset,

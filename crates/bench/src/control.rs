@@ -18,7 +18,8 @@ pub struct ControlConnection {
 }
 
 impl ControlConnection {
-    /// Connects, and switches to RESP3 if `protocol` is 3.
+    /// Connects, and switches to RESP3 if `protocol` is 3. The socket sends small requests at once (TCP_NODELAY), also
+    /// when a load uses it.
     ///
     /// # Errors
     /// Fails if the server refuses the connection or the protocol.
@@ -27,7 +28,8 @@ impl ControlConnection {
         stream
             .set_read_timeout(Some(CONTROL_TIMEOUT))
             .and_then(|()| stream.set_write_timeout(Some(CONTROL_TIMEOUT)))
-            .context("setting a timeout")?;
+            .and_then(|()| stream.set_nodelay(true))
+            .context("setting the options of a socket")?;
         let mut control = ControlConnection { stream };
         if protocol == 3 {
             control.call(&["HELLO", "3"])?;

@@ -5,6 +5,7 @@ mod background_load;
 mod batch_connection;
 mod churn;
 mod cli;
+mod client_threads;
 mod compare;
 mod comparison;
 mod content;

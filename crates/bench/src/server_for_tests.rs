@@ -31,6 +31,8 @@ pub fn serve(answer: impl Fn(&[Vec<u8>]) -> Vec<u8> + Send + Sync + 'static) -> 
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("the client connects");
+            // Each reply is a write of its own. The second one of a batch would wait for the client's delayed ACK.
+            stream.set_nodelay(true).expect("a socket option");
             let answer = Arc::clone(&answer);
             thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));

@@ -10,6 +10,7 @@ fn serve(reply: &'static [u8]) -> SocketAddr {
     let address = listener.local_addr().expect("an address");
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("the client connects");
+        stream.set_nodelay(true).expect("a socket option");
         let mut request = [0; 1024];
         while let Ok(1..) = stream.read(&mut request) {
             let (first, second) = reply.split_at(reply.len() / 2);

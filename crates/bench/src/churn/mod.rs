@@ -22,14 +22,14 @@ mod values;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::client_threads::run_client_threads;
 use crate::compare::{self, CompareOptions};
-use crate::comparison::server_recipe;
+use crate::comparison::limited_server_recipe;
 use crate::content::ValuePool;
 use crate::control::ControlConnection;
-use crate::error::{Error, ErrorContext, Result};
+use crate::error::{Error, Result};
 use crate::interruption::Interruption;
 use crate::machine_memory;
 use crate::process;
@@ -60,6 +60,9 @@ const REFILL_LIMIT: Duration = Duration::from_secs(600);
 
 /// The ways in which the data shrink, in this order.
 const SHRINKINGS: [Shrinking; 2] = [Shrinking::Rewriting, Shrinking::Deleting];
+
+/// `maxmemory-policy` of the servers.
+const POLICY: &str = "allkeys-lru";
 
 /// The environment of a Valkey with a preloaded jemalloc. Valkey switches on the thread that returns free pages of its
 /// own jemalloc (`jemalloc-bg-thread`), but cannot do so for a preloaded one, which would keep them instead.
@@ -158,14 +161,10 @@ fn check_available(max_memory: u64, available: Option<u64>) -> Result<()> {
 
 /// Returns the parameters for starting the server of a side; `None` if its binary does not take part.
 fn recipe(options: &ChurnOptions, side: &ComparisonSide) -> Option<ServerParameters> {
-    let mut recipe = server_recipe(&options.compare, side, true)?;
+    let mut recipe = limited_server_recipe(&options.compare, side, options.max_memory, POLICY)?;
     if recipe.preload.is_some() {
         recipe.environment = PRELOADED_JEMALLOC;
     }
-    let limit = options.max_memory.to_string();
-    recipe
-        .arguments
-        .extend(["--maxmemory", &limit, "--maxmemory-policy", "allkeys-lru"].map(str::to_string));
     Some(recipe)
 }
 
@@ -383,37 +382,14 @@ impl ChurnClients {
         work: impl Fn(&mut [ChurnClient], &ValuePool, &AtomicBool) -> Result<()> + Sync,
         watch: impl FnOnce(&AtomicBool) -> Result<T>,
     ) -> Result<T> {
-        let (values, cores, work) = (&self.values, &self.cores, &work);
-        let stop = &AtomicBool::new(false);
-        thread::scope(|scope| {
-            let mut handles = Vec::new();
-            for (number, clients) in self.threads.iter_mut().enumerate() {
-                let core = cores.get(number).copied();
-                let body = move || {
-                    let outcome = core
-                        .map_or(Ok(()), |core| process::pin_this_thread(&[core]))
-                        .and_then(|()| work(clients.as_mut_slice(), values, stop));
-                    if outcome.is_err() {
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                    outcome
-                };
-                let spawned = thread::Builder::new()
-                    .name(format!("client-{number}"))
-                    .spawn_scoped(scope, body)
-                    .inspect_err(|_| stop.store(true, Ordering::Relaxed));
-                handles.push(spawned.context("starting a client thread")?);
-            }
-            let watched = watch(stop);
-            stop.store(true, Ordering::Relaxed);
-            let mut outcome = Ok(());
-            for handle in handles {
-                outcome = outcome.and(handle.join().expect("a client thread does not panic"));
-            }
-            match watched {
-                Err(Error::Interrupted) => Err(Error::Interrupted),
-                watched => outcome.and(watched),
-            }
-        })
+        let (values, stop) = (&self.values, &AtomicBool::new(false));
+        let (watched, _) = run_client_threads(
+            &self.cores,
+            &mut self.threads,
+            |clients: &mut Vec<ChurnClient>| work(clients.as_mut_slice(), values, stop),
+            || stop.store(true, Ordering::Relaxed),
+            || watch(stop),
+        )?;
+        Ok(watched)
     }
 }

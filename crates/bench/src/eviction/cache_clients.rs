@@ -10,9 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::batch_connection::{BatchConnection, is_bulk_string, is_out_of_memory, wrong_reply};
+use crate::client_threads::run_client_threads;
 use crate::content::{ValuePool, key_name};
 use crate::draw::{Draw, Zipf, scramble};
-use crate::error::{Error, ErrorContext, Result};
+use crate::error::Result;
 use crate::interruption::Interruption;
 use crate::process;
 
@@ -126,38 +127,18 @@ pub fn run_clients<T>(load: &CacheLoad<'_>, watch: impl FnOnce(&SharedPhase) -> 
     for thread in 0..threads {
         clients.push(CacheClient::connect(load, thread, threads)?);
     }
-    thread::scope(|scope| {
-        let mut handles = Vec::new();
-        for (number, client) in clients.into_iter().enumerate() {
-            let core = load.cores.get(number).copied();
-            let body = move || {
-                let outcome = core
-                    .map_or(Ok(()), |core| process::pin_this_thread(&[core]))
-                    .and_then(|()| client.run(phase));
-                if outcome.is_err() {
-                    phase.begin(CachePhase::Stop);
-                }
-                outcome
-            };
-            let spawned = thread::Builder::new()
-                .name(format!("client-{number}"))
-                .spawn_scoped(scope, body)
-                .inspect_err(|_| phase.begin(CachePhase::Stop));
-            handles.push(spawned.context("starting a client thread")?);
-        }
-        let watched = watch(phase);
-        phase.begin(CachePhase::Stop);
-        let mut counts = CacheCounts::default();
-        let mut outcome = Ok(());
-        for handle in handles {
-            let ended = handle.join().expect("a client thread does not panic");
-            outcome = outcome.and(ended.map(|own| counts.add(&own)));
-        }
-        match watched {
-            Err(Error::Interrupted) => Err(Error::Interrupted),
-            watched => outcome.and(watched.map(|watched| (watched, counts))),
-        }
-    })
+    let (watched, all_counts) = run_client_threads(
+        load.cores,
+        clients,
+        |client: CacheClient<'_>| client.run(phase),
+        || phase.begin(CachePhase::Stop),
+        || watch(phase),
+    )?;
+    let mut sum = CacheCounts::default();
+    for counts in &all_counts {
+        sum.add(counts);
+    }
+    Ok((watched, sum))
 }
 
 /// The client of one thread. It uses its connections in turn.

@@ -23,7 +23,7 @@ mod results;
 use std::time::{Duration, Instant};
 
 use crate::compare::{self, CompareOptions};
-use crate::comparison::server_recipe;
+use crate::comparison::limited_server_recipe;
 use crate::content::ValuePool;
 use crate::control::ControlConnection;
 use crate::draw::{KeyOrder, Zipf};
@@ -235,15 +235,9 @@ impl PolicyRunner<'_> {
 
     /// Returns the parameters for starting a server with a limit of this many bytes; 0 is none.
     fn recipe(&self, side: &ComparisonSide, max_memory: u64) -> Option<ServerParameters> {
-        let mut recipe = server_recipe(&self.options.compare, side, true)?;
-        let (limit, samples) = (max_memory.to_string(), self.options.samples.to_string());
-        let arguments = [
-            ["--maxmemory", &limit],
-            ["--maxmemory-policy", self.policy],
-            ["--maxmemory-samples", &samples],
-        ];
-        let words = arguments.as_flattened().iter();
-        recipe.arguments.extend(words.map(|word| (*word).to_string()));
+        let mut recipe = limited_server_recipe(&self.options.compare, side, max_memory, self.policy)?;
+        let samples = self.options.samples.to_string();
+        recipe.arguments.extend(["--maxmemory-samples".to_string(), samples]);
         Some(recipe)
     }
 

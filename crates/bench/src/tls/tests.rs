@@ -22,6 +22,7 @@ fn serve(identity: &TlsIdentity, length: usize) -> std::net::SocketAddr {
     let address = listener.local_addr().expect("an address");
     thread::spawn(move || {
         let (socket, _) = listener.accept().expect("the client connects");
+        socket.set_nodelay(true).expect("a socket option");
         let session = ServerConnection::new(Arc::new(config)).expect("a session");
         let mut stream = StreamOwned::new(session, socket);
         let mut bytes = vec![0; length];
