@@ -10,6 +10,9 @@ use weft_reactor::ProcessCpuTimes;
 
 /// The busy share of the active workers above which another worker is needed.
 pub const BUSY_SHARE: f64 = 0.85;
+/// The number of active workers changes by at least an eighth of it, rounded up. So the change of the throughput
+/// differs from noise.
+const SMALLEST_STEP_DIVISOR: usize = 8;
 /// The maximum number of threads that help at once.
 const MAX_HELPING_THREADS: usize = 7;
 /// What is added to the idle time before it is rounded down to whole cores: the share of a core that is hardly ever
@@ -58,12 +61,16 @@ impl SpareCores {
         let active = server.lifecycle.active_workers.load(Ordering::Relaxed);
         let busy = self.busy_ns.iter().zip(&busy_before_ns).take(active);
         let busy_ms: f64 = busy.map(|(now, before)| now.saturating_sub(*before) as f64 / 1e6).sum();
-        let needs_worker = active < server.usable_workers() && busy_ms >= BUSY_SHARE * elapsed_ms * active as f64;
+        let cores = cores();
+        // More workers than cores do not become active.
+        let may_grow = active < server.usable_workers().min(cores);
+        let needs_workers = may_grow && busy_ms >= BUSY_SHARE * elapsed_ms * active as f64;
         // In a container, cores may be idle that this process may not use: its quota is used up.
-        let allowed_ms = cores() as f64 * elapsed_ms - (self.used_ms - used_before_ms);
+        let allowed_ms = cores as f64 * elapsed_ms - (self.used_ms - used_before_ms);
         let idle_ms = (idle_ms.saturating_sub(before_ms) as f64).min(allowed_ms.max(0.0));
         let free_ms = idle_ms + helpers_us as f64 / 1000.0;
-        spare_cores(free_ms / elapsed_ms.max(1.0), needs_worker)
+        let needed_workers = if needs_workers { smallest_step(active) } else { 0 };
+        spare_cores(free_ms / elapsed_ms.max(1.0), needed_workers)
     }
 }
 
@@ -99,10 +106,14 @@ pub fn busy_ns(link: &WorkerLink, finished_turns_ns: u64, now_ns: u64) -> u64 {
     }
 }
 
-/// Returns how many whole cores are spare if so many are free. One is left for a worker that is needed.
-fn spare_cores(free: f64, needs_worker: bool) -> usize {
-    let reserved = if needs_worker { 1.0 } else { 0.0 };
-    (free - reserved + ROUNDING).max(0.0) as usize
+/// Returns the smallest number of workers that are added to `active` ones, or removed from them, at once.
+pub fn smallest_step(active: usize) -> usize {
+    active.div_ceil(SMALLEST_STEP_DIVISOR)
+}
+
+/// Returns how many whole cores are spare if so many are free. One is left for each worker that is needed.
+fn spare_cores(free: f64, needed_workers: usize) -> usize {
+    (free - needed_workers as f64 + ROUNDING).max(0.0) as usize
 }
 
 fn busy_times_ns(server: &Server, now: Instant) -> Vec<u64> {
@@ -122,17 +133,26 @@ mod tests {
 
     #[test]
     fn cores_count_as_spare_when_they_are_mostly_idle() {
-        assert_eq!(spare_cores(0.0, false), 0);
+        assert_eq!(spare_cores(0.0, 0), 0);
         // What threads of low priority get on a busy core.
-        assert_eq!(spare_cores(0.1, false), 0);
-        assert_eq!(spare_cores(0.6, false), 0);
-        assert_eq!(spare_cores(0.9, false), 1);
-        assert_eq!(spare_cores(3.1, false), 3);
+        assert_eq!(spare_cores(0.1, 0), 0);
+        assert_eq!(spare_cores(0.6, 0), 0);
+        assert_eq!(spare_cores(0.9, 0), 1);
+        assert_eq!(spare_cores(3.1, 0), 3);
     }
 
     #[test]
     fn a_core_is_left_for_a_worker_that_is_needed() {
-        assert_eq!(spare_cores(0.9, true), 0);
-        assert_eq!(spare_cores(3.1, true), 2);
+        assert_eq!(spare_cores(0.9, 1), 0);
+        assert_eq!(spare_cores(3.1, 1), 2);
+    }
+
+    /// Otherwise helping threads would keep the cores busy without which many workers try no further ones.
+    #[test]
+    fn a_core_is_left_for_each_worker_of_the_smallest_step() {
+        let steps = [1, 2, 8, 9, 16, 17, 64].map(smallest_step);
+        assert_eq!(steps, [1, 1, 1, 2, 2, 3, 8]);
+        assert_eq!(spare_cores(7.1, smallest_step(64)), 0);
+        assert_eq!(spare_cores(9.1, smallest_step(64)), 1);
     }
 }

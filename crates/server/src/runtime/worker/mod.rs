@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 use weft_base::{ClientId, ParkId, ThreadIndex};
-use weft_reactor::{AlternateStack, Event, Reactor};
+use weft_reactor::{AlternateStack, Event, Reactor, thread_id};
 
 use crate::commands::context::NextStep;
 use crate::dispatch::batch::{self, BatchConnections};
@@ -258,6 +258,10 @@ impl Worker {
     pub fn run(mut self) {
         // Without a separate stack, a crash on this thread is reported without the backtrace.
         let _stack = AlternateStack::install();
+        if !cfg!(feature = "simulated") {
+            // Each worker runs once.
+            let _ = self.thread.server.worker(self.id).thread_id.set(thread_id());
+        }
         let patience = loop {
             self.sleep_if_all_refused();
             self.wait_for_events(self.next_timeout());

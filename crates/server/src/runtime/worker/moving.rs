@@ -56,10 +56,9 @@ impl Worker {
         if to.end > active || (kept_connections == 0 && self.id.get() < active) {
             return;
         }
-        // Each worker starts with a different target, so that a few connections do not all go to the first.
-        let first = self.id.get() % to.len().max(1);
-        let mut takers = to.clone().cycle().skip(first);
         let mut surplus = self.clients.len().saturating_sub(kept_connections);
+        let first = first_target(self.id, surplus, to.len());
+        let mut takers = to.clone().cycle().skip(first);
         for token in 0..self.clients.slots.len() {
             if surplus == 0 {
                 return;
@@ -139,5 +138,39 @@ impl Worker {
         metrics.add(self.thread.thread_index, Counter::ConnectionsMoved, 1);
         self.send_connection(taker, connection);
         true
+    }
+}
+
+/// Returns the index of the target that gets the first of the `surplus` connections of a worker. It is the one after
+/// the last target of the worker before, if that gives as many. So the targets get equal numbers.
+fn first_target(worker: ThreadIndex, surplus: usize, targets: usize) -> usize {
+    worker.get() * surplus % targets.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the smallest and the largest number of connections that a target gets from these workers.
+    fn received(workers: Range<usize>, surplus: usize, targets: usize) -> (usize, usize) {
+        let mut received = vec![0; targets];
+        for worker in workers {
+            let first = first_target(ThreadIndex::new(worker), surplus, targets);
+            for index in 0..surplus {
+                received[(first + index) % targets] += 1;
+            }
+        }
+        let bounds = received.iter().min().zip(received.iter().max());
+        bounds.map(|(min, max)| (*min, *max)).expect("there are targets")
+    }
+
+    #[test]
+    fn targets_get_equal_numbers_of_connections() {
+        assert_eq!(received(56..64, 10, 56), (1, 2), "workers become inactive");
+        assert_eq!(received(12..16, 8, 12), (2, 3));
+        assert_eq!(received(1..2, 7, 1), (7, 7));
+        assert_eq!(received(0..32, 5, 32), (5, 5), "workers become active");
+        assert_eq!(received(0..8, 1, 8), (1, 1), "one connection each");
+        assert_eq!(received(0..2, 2, 4), (1, 1));
     }
 }
