@@ -62,6 +62,8 @@ const MAX_SILENCE_US: u64 = 10_000_000;
 const MAX_TICK_WAIT_US: u64 = 1_000_000;
 /// The time after which a requester that comes last yields to no others.
 const MAX_LAST_WAIT_US: u64 = 1_000_000;
+/// The time after which delayed scripts have their turn although a member has not succeeded yet.
+const MAX_TURN_US: u64 = 5_000_000;
 /// The time for which a member may be overtaken by requesters that came later.
 const MAX_OVERTAKING_US: u64 = 10_000;
 
@@ -94,6 +96,8 @@ struct Turn {
     members: usize,
     /// The time of the first attempt of the one that waits longest.
     since_us: u64,
+    /// The time since which no script could start because of it.
+    began_us: u64,
     /// The time until which one of them must have tried again.
     until_us: u64,
     /// The time until which they keep other requesters from their sections.
@@ -158,9 +162,14 @@ impl ExclusionQueue {
         }
     }
 
-    /// Records the end of an exclusive section. Returns `true` if no member of the turn is left.
+    /// Records the end of an exclusive section. Returns `true` if delayed scripts have their turn: no member is left,
+    /// or one is so late that others have had theirs for long.
     pub fn end_section(&mut self, now_us: u64) -> bool {
-        !self.is_awaited(now_us)
+        let is_too_long = now_us.saturating_sub(self.turn.began_us) > MAX_TURN_US;
+        if is_too_long {
+            self.turn.began_us = now_us;
+        }
+        is_too_long || !self.is_awaited(now_us)
     }
 
     /// Removes a requester that waits no longer.
@@ -213,6 +222,7 @@ impl ExclusionQueue {
     fn begin_turn(&mut self, now_us: u64) {
         self.turn = Turn {
             since_us: now_us,
+            began_us: now_us,
             ..Turn::default()
         };
         for waiter in self.waiters.values_mut() {

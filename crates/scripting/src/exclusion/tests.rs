@@ -2,7 +2,7 @@
 
 use super::{
     AttemptKind, ExclusionQueue, MAX_HOLD_UP_US, MAX_LAST_WAIT_US, MAX_NOTICE_US, MAX_OVERTAKING_US, MAX_SILENCE_US,
-    MAX_TICK_WAIT_US, Requester, SHORT_NOTICE_US, TICK_NOTICE_US,
+    MAX_TICK_WAIT_US, MAX_TURN_US, Requester, SHORT_NOTICE_US, TICK_NOTICE_US,
 };
 
 const A: Requester = Requester::Client(1);
@@ -245,4 +245,30 @@ fn a_member_that_is_late_holds_up_scripts_for_longer_than_other_requesters() {
     assert!(!must_yield(&queue, 9 * SECOND_US + MAX_HOLD_UP_US));
     queue.withdraw(A);
     assert!(!must_yield(&queue, 9 * SECOND_US + 1));
+}
+
+#[test]
+fn scripts_have_a_turn_although_a_member_is_late_again_and_again() {
+    const SECOND_US: u64 = 1_000_000;
+    let mut queue = queue_of(&[A, B]);
+    for second in 1..3 {
+        queue.note_failure(A, AttemptKind::Usual, second * SECOND_US);
+    }
+    queue.note_failure(B, AttemptKind::Usual, 2 * SECOND_US);
+    queue.begin_section(B, 2 * SECOND_US);
+    let mut turns = 0;
+    for tenth in 21..130 {
+        let now_us = tenth * SECOND_US / 10;
+        if tenth % 20 == 0 {
+            queue.note_failure(A, AttemptKind::Usual, now_us);
+        }
+        queue.begin_section(C, now_us);
+        turns += usize::from(queue.end_section(now_us));
+    }
+    assert_eq!(
+        turns,
+        (11 * SECOND_US / MAX_TURN_US) as usize,
+        "one about every five seconds"
+    );
+    assert_eq!(queue.len(), 1, "A keeps its place");
 }

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{
-    AttemptKind, DELAYED_RUNS_TURN, KillError, LONG_DELAYED_RUNS_TURN, Ordering, Requester, RunParameters, RunRegistry,
-    ScriptRun, StopReason,
-};
+use super::starts::{DELAYED_RUNS_TURN, LONG_DELAYED_RUNS_TURN};
+use super::{AttemptKind, KillError, Ordering, Requester, RunParameters, RunRegistry, ScriptRun, StopReason};
 
 const CLIENT: Requester = Requester::Client(1);
 
@@ -237,6 +235,33 @@ fn the_turn_of_runs_waits_for_delayed_runs_for_a_while() {
     age_turn(LONG_DELAYED_RUNS_TURN);
     assert!(running.try_exclude_runs(CLIENT), "nobody waits for it for longer");
     running.end_exclusion();
+}
+
+#[test]
+fn a_run_that_comes_after_the_turn_of_runs_waits_for_the_next_one() {
+    let running = RunRegistry::default();
+    while running.now_us() < 2 * LONG_DELAYED_RUNS_TURN.as_micros() as u64 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut first = running.start_on_script_thread();
+    assert!(running.try_exclude_runs(CLIENT) && !first.try_begin());
+    running.end_exclusion();
+    assert!(first.try_begin() && !running.try_exclude_runs(CLIENT));
+    // However long the test is stopped.
+    running.change_queue(|queue, _| queue.note_failure(CLIENT, AttemptKind::Usual, u64::MAX / 2));
+    let since_us = running.now_us() - 2 * DELAYED_RUNS_TURN.as_micros() as u64;
+    running.delayed_runs_since_us.store(since_us, Ordering::Relaxed);
+    let mut later = running.start_on_script_thread();
+    assert!(!later.try_begin() && !later.try_begin(), "it has the next turn");
+    running.end_on_script_thread();
+    assert!(
+        running.try_exclude_runs(CLIENT),
+        "its delay keeps nobody from exclusive mode"
+    );
+    assert!(!later.try_begin());
+    running.end_exclusion();
+    assert!(later.try_begin());
+    running.end_on_script_thread();
 }
 
 #[test]

@@ -321,6 +321,7 @@ fn run_plan_exclusively(
         return;
     }
     if let Some(step) = step_before_exec(thread, &mut connection.client) {
+        withdraw_before_step(thread, connection, &step);
         // The request stays in the input. It runs once other threads have done that.
         connections.start_next_step(plan.token, step);
         return;
@@ -373,6 +374,13 @@ fn step_before_exec(thread: &ThreadState, client: &mut Client) -> Option<NextSte
     transaction::needs_client_snapshots(thread, client).then_some(NextStep::CollectClients)
 }
 
+/// Withdraws EXEC from the wait for exclusive mode before a step after which it may be refused.
+fn withdraw_before_step(thread: &ThreadState, connection: &Connection, step: &NextStep) {
+    if matches!(step, NextStep::PrepareLibraries) {
+        withdraw_from_exclusive_mode(thread, connection);
+    }
+}
+
 /// Lets a script thread run EXEC.
 #[cold]
 fn move_exec(thread: &mut ThreadState, request: &Request<'_>, connections: &mut dyn BatchConnections) {
@@ -380,6 +388,8 @@ fn move_exec(thread: &mut ThreadState, request: &Request<'_>, connections: &mut 
     let Some(connection) = connections.connection(token) else {
         return;
     };
+    // It announces itself again, or is refused.
+    withdraw_from_exclusive_mode(thread, connection);
     let outcome = exec_detached::exec_after_libraries(thread, request, connection);
     if let Some(after) = apply_outcome(thread, request.plan, connection, outcome) {
         connections.start_next_step(token, after);

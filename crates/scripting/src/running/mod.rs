@@ -13,6 +13,7 @@ use weft_os::sync::Mutex;
 use weft_os::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::exclusion::{AttemptKind, ExclusionQueue, Requester};
+use starts::DelayedRuns;
 
 /// The reason why a script is stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +54,6 @@ impl StopReason {
 const WROTE: u8 = 1 << 7;
 /// The state bit of a run that has ended and whose script starts again: nothing can stop this run any more.
 const RESTARTS: u8 = 1 << 6;
-
-/// After the last exclusive section of a turn, the time during which delayed runs may start before the next one.
-const DELAYED_RUNS_TURN: Duration = Duration::from_millis(3);
-/// The limit of that time while there are delayed runs whose threads have not tried again: on a busy machine it takes
-/// them longer than usual.
-const LONG_DELAYED_RUNS_TURN: Duration = Duration::from_millis(100);
 
 /// The part of the keyspace that a run holds.
 #[derive(Debug, Default)]
@@ -360,8 +355,8 @@ pub struct RunRegistry {
     delayed_runs_since_us: AtomicU64,
     /// Set if a run was delayed since the last turn of delayed runs.
     was_run_delayed: AtomicBool,
-    /// The number of delayed runs that will be tried again.
-    delayed_runs: AtomicUsize,
+    /// The delayed runs that will be tried again.
+    delayed_runs: DelayedRuns,
     /// The origin of the times above.
     epoch: OnceLock<Instant>,
     /// Set once the process is shutting down: every run stops.
@@ -563,25 +558,6 @@ impl RunRegistry {
         may_begin
     }
 
-    /// Returns the start of a run on a script thread, which tries to begin until it succeeds or is dropped.
-    pub fn start_on_script_thread(&self) -> RunStart<'_> {
-        RunStart {
-            running: self,
-            is_delayed: false,
-        }
-    }
-
-    /// Returns `true` during the turn of delayed runs. It lasts longer while some of them have not tried again.
-    fn is_turn_of_runs(&self) -> bool {
-        let since_us = self.delayed_runs_since_us.load(Ordering::Relaxed);
-        if since_us == 0 {
-            return false;
-        }
-        let lasted_us = self.now_us().saturating_sub(since_us);
-        lasted_us < DELAYED_RUNS_TURN.as_micros() as u64
-            || (lasted_us < LONG_DELAYED_RUNS_TURN.as_micros() as u64 && self.delayed_runs.load(Ordering::Relaxed) > 0)
-    }
-
     /// Returns `true` while a thread that could not exclude runs waits for its next attempt.
     fn is_exclusion_announced(&self) -> bool {
         self.now_us() < self.exclusion_announced_until_us.load(Ordering::Relaxed)
@@ -607,7 +583,7 @@ impl RunRegistry {
     ///
     /// A failed call announces the requester, which must try again within milliseconds: until then no run starts. So it
     /// succeeds once the present runs have ended, and then the others that waited as well ([`super::exclusion`]). After
-    /// that, delayed runs have their turn ([`DELAYED_RUNS_TURN`]).
+    /// that, delayed runs have their turn ([`starts::DELAYED_RUNS_TURN`]).
     pub fn try_exclude_runs(&self, requester: Requester) -> bool {
         self.try_exclude(requester, AttemptKind::Usual)
     }
@@ -718,8 +694,7 @@ impl RunRegistry {
         let is_turn_over = self.waiting_requesters.load(Ordering::Relaxed) == 0
             || self.change_queue(|queue, now_us| queue.end_section(now_us));
         if is_turn_over && self.was_run_delayed.swap(false, Ordering::Relaxed) {
-            self.delayed_runs_since_us
-                .store(self.now_us().max(1), Ordering::Relaxed);
+            self.begin_turn_of_runs();
         }
         self.on_script_threads.store(0, Ordering::Release);
     }
@@ -752,36 +727,6 @@ impl RunRegistry {
     }
 }
 
-/// The start of a run on a script thread. It is known to be delayed from its first failed attempt until it begins or is
-/// dropped.
-pub struct RunStart<'r> {
-    running: &'r RunRegistry,
-    is_delayed: bool,
-}
-
-impl RunStart<'_> {
-    /// Does the same as [`RunRegistry::try_begin_on_script_thread`].
-    pub fn try_begin(&mut self) -> bool {
-        let begins = self.running.try_begin_on_script_thread();
-        self.set_delayed(!begins);
-        begins
-    }
-
-    fn set_delayed(&mut self, is_delayed: bool) {
-        if is_delayed && !self.is_delayed {
-            self.running.delayed_runs.fetch_add(1, Ordering::Relaxed);
-        } else if self.is_delayed && !is_delayed {
-            self.running.delayed_runs.fetch_sub(1, Ordering::Relaxed);
-        }
-        self.is_delayed = is_delayed;
-    }
-}
-
-impl Drop for RunStart<'_> {
-    fn drop(&mut self) {
-        self.set_delayed(false);
-    }
-}
-
+mod starts;
 #[cfg(test)]
 mod tests;
