@@ -164,6 +164,7 @@ impl Coordinator {
             }
         }
         if !self.tuner.is_active(&self.server) {
+            self.tuner.forget_windows(now);
             return self.next_cron;
         }
         if now >= self.next_tuning {

@@ -202,8 +202,8 @@ pub struct WorkerLink {
     pub mailbox: Mailbox<Message>,
     /// Wakes its reactor.
     pub waker: OnceLock<Waker>,
-    /// The kernel's id of its thread, for tuning.
-    pub thread_id: OnceLock<i32>,
+    /// The open `schedstat` of its thread, for tuning.
+    pub schedstat: OnceLock<File>,
     /// The number of its connections.
     pub connections: AtomicUsize,
     /// The number of executed requests, for tuning.
@@ -231,7 +231,7 @@ impl WorkerLink {
         WorkerLink {
             mailbox: Mailbox::new(),
             waker: OnceLock::new(),
-            thread_id: OnceLock::new(),
+            schedstat: OnceLock::new(),
             connections: AtomicUsize::new(0),
             executed_commands: AtomicU64::new(0),
             delivery_bytes: AtomicUsize::new(0),

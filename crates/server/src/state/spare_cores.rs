@@ -62,14 +62,14 @@ impl SpareCores {
         let busy = self.busy_ns.iter().zip(&busy_before_ns).take(active);
         let busy_ms: f64 = busy.map(|(now, before)| now.saturating_sub(*before) as f64 / 1e6).sum();
         let cores = cores();
-        // More workers than cores do not become active.
-        let may_grow = active < server.usable_workers().min(cores);
-        let needs_workers = may_grow && busy_ms >= BUSY_SHARE * elapsed_ms * active as f64;
+        let needed_workers = match busy_ms >= BUSY_SHARE * elapsed_ms * active as f64 {
+            true => needed_workers(active, server.usable_workers().min(cores)),
+            false => 0,
+        };
         // In a container, cores may be idle that this process may not use: its quota is used up.
         let allowed_ms = cores as f64 * elapsed_ms - (self.used_ms - used_before_ms);
         let idle_ms = (idle_ms.saturating_sub(before_ms) as f64).min(allowed_ms.max(0.0));
         let free_ms = idle_ms + helpers_us as f64 / 1000.0;
-        let needed_workers = if needs_workers { smallest_step(active) } else { 0 };
         spare_cores(free_ms / elapsed_ms.max(1.0), needed_workers)
     }
 }
@@ -109,6 +109,13 @@ pub fn busy_ns(link: &WorkerLink, finished_turns_ns: u64, now_ns: u64) -> u64 {
 /// Returns the smallest number of workers that are added to `active` ones, or removed from them, at once.
 pub fn smallest_step(active: usize) -> usize {
     active.div_ceil(SMALLEST_STEP_DIVISOR)
+}
+
+/// Returns for how many further workers cores are left if the active ones are busy: those of the smallest step, but no
+/// more than `limit` in all. More workers may become active than the quota of the process has cores, but a core that is
+/// left for them would not help them.
+fn needed_workers(active: usize, limit: usize) -> usize {
+    smallest_step(active).min(limit.saturating_sub(active))
 }
 
 /// Returns how many whole cores are spare if so many are free. One is left for each worker that is needed.
@@ -154,5 +161,11 @@ mod tests {
         assert_eq!(steps, [1, 1, 1, 2, 2, 3, 8]);
         assert_eq!(spare_cores(7.1, smallest_step(64)), 0);
         assert_eq!(spare_cores(9.1, smallest_step(64)), 1);
+    }
+
+    #[test]
+    fn no_core_is_left_for_workers_that_cannot_become_active() {
+        let limits = [60, 64, 65, 70, 72, 100].map(|limit| needed_workers(64, limit));
+        assert_eq!(limits, [0, 0, 1, 6, 8, 8]);
     }
 }

@@ -15,8 +15,7 @@ const STEP: rlim_t = 16;
 /// descriptors. Returns the number of clients that the limit allows: fewer, with a warning in the log, if it cannot be
 /// raised; 0 if not even one fits.
 pub fn raise_limit(clients: u64, workers: usize) -> u64 {
-    // A worker's reactor has two descriptors; those of a few workers are within the reserve.
-    let reserved = RESERVED.max(16 + 2 * workers as u64);
+    let reserved = reserved_descriptors(workers);
     let required = clients.saturating_add(reserved);
     let before = match getrlimit(Resource::RLIMIT_NOFILE) {
         Ok((soft, _)) => soft,
@@ -54,6 +53,12 @@ pub fn raise_limit(clients: u64, workers: usize) -> u64 {
     allowed
 }
 
+/// Returns the number of descriptors that are not for clients. Each worker has three: two of its reactor, and one for
+/// the time that it waits for CPUs. Those of a few workers are within the reserve.
+fn reserved_descriptors(workers: usize) -> u64 {
+    RESERVED.max(16 + 3 * workers as u64)
+}
+
 /// Raises the limit as far towards `wanted` as the system allows: the limit reached, and the last refusal.
 fn raise_towards(current: rlim_t, wanted: rlim_t) -> (rlim_t, String) {
     let hard = getrlimit(Resource::RLIMIT_NOFILE).map_or(current, |(_, hard)| hard);
@@ -72,4 +77,15 @@ fn raise_towards(current: rlim_t, wanted: rlim_t) -> (rlim_t, String) {
         };
     }
     (current, refusal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_many_workers_has_three_descriptors() {
+        let reserved = [0, 1, 5, 6, 256].map(reserved_descriptors);
+        assert_eq!(reserved, [32, 32, 32, 34, 784]);
+    }
 }

@@ -69,6 +69,15 @@
 //!
 //! A trial with fewer workers compares the rates as they are: with a program that never ends, two workers get more of
 //! the CPUs than one. Where the kernel does not report run delays, they count as zero.
+//!
+//! # What is observed
+//!
+//! A window is longer than [`WINDOW`] if the coordinator gets no CPU in time, for instance because the process has used
+//! up its quota. The workers get none then, either. So each window counts by its length.
+//!
+//! The observations are forgotten, and a trial under way ends, if something else has changed the number of active
+//! workers, if there are no clients, and after a window that was much too long. If such a trial has added workers,
+//! fewer are tried soon.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -114,6 +123,7 @@ const MAX_DOUBT_PAUSE: Duration = Duration::from_secs(8);
 /// The largest run delay that is deducted. A rate under a longer delay says little about the rate without it.
 const MAX_DEDUCTED_DELAY: f64 = 0.5;
 /// The time between two orders to the inactive workers to give away connections that they kept because these were busy.
+/// The CPUs that the threads may use are counted as often.
 const CLEARING_PERIOD: Duration = Duration::from_secs(1);
 /// The first and the longest pause between unsuccessful trials.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
@@ -149,6 +159,8 @@ enum TuningPhase {
 /// The observations of one window.
 #[derive(Clone, Copy, Debug)]
 struct WindowSample {
+    /// The length of the window, as a multiple of [`WINDOW`].
+    length: f64,
     /// The number of active workers.
     active: usize,
     /// The number of workers that may be active.
@@ -181,6 +193,8 @@ struct TuningPolicy {
     fewer_workers: Option<FewerWorkers>,
     /// The last windows with the present number of active workers, at most as many as a trial has.
     windows: VecDeque<WindowSample>,
+    /// The number of active workers that the next window should have, if that is known.
+    expected_active: Option<usize>,
     idle_clock: IdleClock,
     /// The idle clock and the time when the workers became busy.
     busy_since: Option<(u64, Instant)>,
@@ -202,6 +216,7 @@ impl TuningPolicy {
             growth_step: GrowthStep::new(),
             fewer_workers: None,
             windows: VecDeque::with_capacity(TRIAL_WINDOWS as usize),
+            expected_active: None,
             idle_clock,
             busy_since: None,
         }
@@ -209,6 +224,11 @@ impl TuningPolicy {
 
     /// Evaluates one window. Returns the new number of active workers if it changes.
     fn observe_window(&mut self, sample: WindowSample, now: Instant) -> Option<usize> {
+        let expected_active = self.expected_active.replace(sample.active);
+        if expected_active.is_some_and(|active| active != sample.active) {
+            self.forget_windows(now);
+            return None;
+        }
         if self.ignored_windows > 0 {
             self.ignored_windows -= 1;
             return None;
@@ -221,14 +241,32 @@ impl TuningPolicy {
             TuningPhase::Steady => self.observe_steady(sample, now),
             TuningPhase::Trial(trial) => self.observe_trial(sample, trial, now),
         }?;
-        // Parameters may have changed the number of active workers since the trial began.
+        // Fewer workers may be usable than when the trial began.
         let active = active.clamp(1, sample.workers);
+        self.clear_windows();
+        self.expected_active = Some(active);
+        Some(active)
+    }
+
+    /// Forgets what was observed, and ends a trial under way, because something other than this policy has changed the
+    /// load or the number of active workers.
+    fn forget_windows(&mut self, now: Instant) {
+        if matches!(self.phase, TuningPhase::Trial(trial) if !trial.removes_workers) {
+            // What the trial has added stays, although nothing has shown that it is worth it.
+            self.next_removal = now;
+        }
+        self.phase = TuningPhase::Steady;
+        self.clear_windows();
+        self.expected_active = None;
+    }
+
+    /// Removes all windows. Those that follow are ignored until connections have moved.
+    fn clear_windows(&mut self) {
         self.busy_windows = 0;
         self.idle_windows = 0;
         self.doubtful_windows = 0;
         self.ignored_windows = WINDOWS_IGNORED_AFTER_CHANGE;
         self.windows.clear();
-        Some(active)
     }
 
     fn observe_steady(&mut self, sample: WindowSample, now: Instant) -> Option<usize> {
@@ -257,7 +295,7 @@ impl TuningPolicy {
             Some(self.workers_for_idle_load(active))
         } else if active > 1 && self.idle_windows == 0 && self.has_enough_windows() && self.is_removal_due(now) {
             let reference_rate = self.mean(|window| window.rate);
-            Some(self.begin_trial(active, self.fewer_to_try(active), reference_rate))
+            Some(self.begin_trial(active, self.fewer_to_try(sample), reference_rate))
         } else {
             None
         }
@@ -296,13 +334,15 @@ impl TuningPolicy {
         needed.max(active - (active / 4).max(1)).min(active - 1)
     }
 
-    /// Returns how many workers the next trial with fewer workers has.
-    fn fewer_to_try(&self, active: usize) -> usize {
-        match &self.fewer_workers {
+    /// Returns how many workers the next trial with fewer workers has. No more than these may be active.
+    fn fewer_to_try(&self, sample: WindowSample) -> usize {
+        let active = sample.active;
+        let fewer = match &self.fewer_workers {
             // These have executed more than all do now.
-            Some(known) if self.is_in_doubt() && self.is_slower_than(known, active) => known.fewer.max(1),
+            Some(known) if self.is_in_doubt() && self.is_slower_than(known, active) => known.fewer,
             Some(_) | None => active - smallest_step(active),
-        }
+        };
+        fewer.min(sample.workers).max(1)
     }
 
     /// Returns `true` if there are as many windows with the present number of workers as a trial has.
@@ -388,7 +428,6 @@ impl TuningPolicy {
             return None;
         }
         self.phase = TuningPhase::Steady;
-        // Relative to the present number, which may have changed since the trial began.
         let before = match trial.removes_workers {
             true => active + trial.step,
             false => active.saturating_sub(trial.step).max(1),
@@ -462,9 +501,14 @@ impl TuningPolicy {
         self.backoff = doubled_backoff(self.backoff);
     }
 
-    /// Returns the mean of a value over the last windows.
+    /// Returns the mean of a value over the time of the last windows.
     fn mean(&self, value: impl Fn(&WindowSample) -> f64) -> f64 {
-        self.windows.iter().map(value).sum::<f64>() / self.windows.len().max(1) as f64
+        let (mut sum, mut length) = (0.0, 0.0);
+        for window in &self.windows {
+            sum += value(window) * window.length;
+            length += window.length;
+        }
+        if length > 0.0 { sum / length } else { 0.0 }
     }
 
     /// Returns the mean rate that the busy workers would have had if they had not waited for CPUs.
@@ -483,6 +527,8 @@ pub struct Tuner {
     policy: TuningPolicy,
     /// The number of CPUs that the threads may use.
     cpus: usize,
+    /// Counts these CPUs.
+    count_cpus: fn() -> usize,
     run_delays: RunDelays,
     last_busy_ns: Vec<u64>,
     last_executed_commands: u64,
@@ -497,6 +543,7 @@ impl Tuner {
         Tuner {
             policy: TuningPolicy::new(idle_clock(), now),
             cpus: usable_cpus(),
+            count_cpus: usable_cpus,
             run_delays: RunDelays::new(server.workers.len(), now),
             last_busy_ns: vec![0; server.workers.len()],
             last_executed_commands: 0,
@@ -508,6 +555,11 @@ impl Tuner {
     /// Returns `true` if there is anything to tune. With one worker or without clients the coordinator sleeps.
     pub fn is_active(&self, server: &Server) -> bool {
         server.workers.len() > 1 && server.clients.connections.load(Ordering::Relaxed) > 0
+    }
+
+    /// Forgets what was observed, because the next window does not follow the last one.
+    pub fn forget_windows(&mut self, now: Instant) {
+        self.policy.forget_windows(now);
     }
 
     /// Evaluates one window and acts on it.
@@ -527,17 +579,16 @@ impl Tuner {
         let usable = server.usable_workers();
         let mut active_workers = server.workers.iter().take(active);
         let is_stalled = active_workers.any(|worker| worker.is_stalled(now_ns));
-        if usable < server.workers.len() && !is_stalled && now >= self.next_clearing {
+        if now >= self.next_clearing {
             self.next_clearing = now + CLEARING_PERIOD;
-            let inactive = server.workers[active..].iter();
-            clear_workers(
-                active,
-                inactive.filter(|worker| worker.connections.load(Ordering::Relaxed) > 0),
-            );
+            self.cpus = (self.count_cpus)();
+            if !is_stalled {
+                clear_inactive_workers(server, active);
+            }
         }
         if active > usable || server.config.boolean(id::IO_THREADS_ALWAYS_ACTIVE) {
             // A trial under way would end with a count that no longer fits.
-            self.policy.phase = TuningPhase::Steady;
+            self.forget_windows(now);
             // Workers may have been activated for new clients, which must not be moved to a stalled one.
             if active < usable || (active > usable && !is_stalled) {
                 set_active_workers(server, usable);
@@ -545,7 +596,9 @@ impl Tuner {
             return;
         }
         // A long sleep of the coordinator does not count as a window.
-        if elapsed_ns > 10.0 * WINDOW.as_nanos() as f64 {
+        let length = elapsed_ns / WINDOW.as_nanos() as f64;
+        if length > 10.0 {
+            self.forget_windows(now);
             return;
         }
         // A worker that is alone and not busy needs no decision. So an idle server does not read the file.
@@ -554,6 +607,7 @@ impl Tuner {
             false => self.run_delays.share_since_last_call(&server.workers[..active], now),
         };
         let seen = WindowSample {
+            length,
             active,
             workers: usable.min(self.cpus),
             connections: server.clients.connections.load(Ordering::Relaxed),
@@ -566,7 +620,7 @@ impl Tuner {
         };
         if is_stalled && next < active {
             // Workers may have been activated for new clients, which must not be moved to a stalled one.
-            self.policy.phase = TuningPhase::Steady;
+            self.forget_windows(now);
             return;
         }
         set_active_workers(server, next);
@@ -603,6 +657,9 @@ fn usable_cpus() -> usize {
 /// Sets the number of active workers to `active`, and distributes the connections over them.
 pub fn set_active_workers(server: &Server, active: usize) {
     let before = server.lifecycle.active_workers.swap(active, Ordering::Relaxed);
+    if active == before {
+        return;
+    }
     server.lifecycle.tunings.fetch_add(1, Ordering::Relaxed);
     let total = server.clients.connections.load(Ordering::Relaxed);
     if active > before {
@@ -616,6 +673,15 @@ pub fn set_active_workers(server: &Server, active: usize) {
     } else {
         clear_workers(active, server.workers[active..before].iter());
     }
+}
+
+/// Orders all inactive workers that have connections to give them to the `active` ones.
+fn clear_inactive_workers(server: &Server, active: usize) {
+    let inactive = server.workers[active..].iter();
+    clear_workers(
+        active,
+        inactive.filter(|worker| worker.connections.load(Ordering::Relaxed) > 0),
+    );
 }
 
 /// Orders inactive workers to give all connections that they can to the `active` first ones.

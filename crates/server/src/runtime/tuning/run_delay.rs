@@ -1,5 +1,8 @@
 //! The run delay of the workers: the time in which they could have run but waited for a CPU, as the kernel counts it.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 use weft_os::time::Instant;
 
 use crate::state::WorkerLink;
@@ -30,8 +33,8 @@ impl RunDelays {
         self.last_call = now;
         let mut waited_ns = 0;
         for (index, last_ns) in self.last_ns.iter_mut().enumerate() {
-            let thread_id = active.get(index).and_then(|link| link.thread_id.get());
-            let delay_ns = thread_id.and_then(|id| run_delay_ns(*id));
+            let schedstat = active.get(index).and_then(|link| link.schedstat.get());
+            let delay_ns = schedstat.and_then(run_delay_ns);
             if let (Some(before_ns), Some(delay_ns)) = (*last_ns, delay_ns) {
                 waited_ns += delay_ns.saturating_sub(before_ns);
             }
@@ -41,11 +44,13 @@ impl RunDelays {
     }
 }
 
-/// Returns how long a thread of this process has waited for a CPU, in nanoseconds, or `None` if the system does not
+/// Returns how long the thread of a `schedstat` has waited for a CPU, in nanoseconds, or `None` if the system does not
 /// report it. A wait counts when it ends.
-fn run_delay_ns(thread_id: i32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread_id}/schedstat")).ok()?;
-    parse_run_delay(&text)
+fn run_delay_ns(schedstat: &File) -> Option<u64> {
+    // Three numbers of at most 20 digits each.
+    let mut text = [0; 80];
+    let length = schedstat.read_at(&mut text, 0).ok()?;
+    parse_run_delay(std::str::from_utf8(text.get(..length)?).ok()?)
 }
 
 /// Returns the second field of a thread's `schedstat` (Linux, `Documentation/scheduler/sched-stats.rst`). The first one
@@ -71,11 +76,33 @@ mod tests {
 
     #[test]
     fn the_run_delay_of_a_thread_never_decreases() {
-        let thread_id = weft_reactor::thread_id();
-        if let (Some(first), Some(second)) = (run_delay_ns(thread_id), run_delay_ns(thread_id)) {
+        if let Ok(schedstat) = File::open("/proc/thread-self/schedstat")
+            && let (Some(first), Some(second)) = (run_delay_ns(&schedstat), run_delay_ns(&schedstat))
+        {
             assert!(second >= first);
         }
-        assert_eq!(run_delay_ns(-1), None, "there is no such thread");
+        let empty = File::open("/dev/null").expect("opens");
+        assert_eq!(run_delay_ns(&empty), None, "it reports nothing");
+    }
+
+    /// In a simulation, no worker waits.
+    #[cfg(not(feature = "simulated"))]
+    #[test]
+    fn an_open_file_is_read_again_from_its_beginning() {
+        let path = std::env::temp_dir().join(format!("weft-schedstat-{}", std::process::id()));
+        let report = |delay_ns: u64| std::fs::write(&path, format!("5 {delay_ns} 1\n")).expect("writes");
+        report(1000);
+        let link = WorkerLink::new();
+        assert!(link.schedstat.set(File::open(&path).expect("opens")).is_ok());
+        let links = [link];
+        let now = Instant::now();
+        let mut delays = RunDelays::new(1, now);
+        let mut share = |us| delays.share_since_last_call(&links, now + Duration::from_micros(us));
+        assert!(share(1) == 0.0, "it was not read before");
+        report(251_000);
+        assert!(share(1001) == 0.25);
+        assert!(share(2001) == 0.0);
+        std::fs::remove_file(&path).expect("removes");
     }
 
     #[test]
@@ -93,7 +120,9 @@ mod tests {
     #[test]
     fn a_worker_counts_from_the_second_call_on() {
         let link = WorkerLink::new();
-        assert!(link.thread_id.set(weft_reactor::thread_id()).is_ok());
+        if let Ok(schedstat) = File::open("/proc/thread-self/schedstat") {
+            assert!(link.schedstat.set(schedstat).is_ok());
+        }
         let now = Instant::now();
         let mut delays = RunDelays::new(1, now);
         let links = [link];

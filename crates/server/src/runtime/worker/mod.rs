@@ -11,12 +11,13 @@
 //! by [`MAX_PLANS_PER_BATCH`], expiry by time.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 use weft_base::{ClientId, ParkId, ThreadIndex};
-use weft_reactor::{AlternateStack, Event, Reactor, thread_id};
+use weft_reactor::{AlternateStack, Event, Reactor};
 
 use crate::commands::context::NextStep;
 use crate::dispatch::batch::{self, BatchConnections};
@@ -258,9 +259,11 @@ impl Worker {
     pub fn run(mut self) {
         // Without a separate stack, a crash on this thread is reported without the backtrace.
         let _stack = AlternateStack::install();
-        if !cfg!(feature = "simulated") {
+        if !cfg!(feature = "simulated")
+            && let Ok(schedstat) = File::open("/proc/thread-self/schedstat")
+        {
             // Each worker runs once.
-            let _ = self.thread.server.worker(self.id).thread_id.set(thread_id());
+            let _ = self.thread.server.worker(self.id).schedstat.set(schedstat);
         }
         let patience = loop {
             self.sleep_if_all_refused();

@@ -13,7 +13,7 @@ use crate::dispatch::batch::BatchConnections as _;
 use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::observability::metrics::Counter;
-use crate::state::BlockedCommand;
+use crate::state::{BlockedCommand, Message};
 
 /// Clients whose messages would be out of order if the connection moved.
 const NEVER_MOVED: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
@@ -51,6 +51,13 @@ impl Worker {
 
     /// Gives connections that are between requests, or wait for keys, to the workers `to`.
     pub(crate) fn move_connections(&mut self, to: Range<usize>, kept_connections: usize) {
+        if !self.plans.plans.is_empty() {
+            // A connection with planned requests cannot leave. The order is read again when the batch has run.
+            return self.server().worker(self.id).send(Message::MoveConnections {
+                target_workers: to,
+                kept_connections,
+            });
+        }
         // The order may have waited, see `MovingConnections`.
         let active = self.server().lifecycle.active_workers.load(Ordering::Relaxed);
         if to.end > active || (kept_connections == 0 && self.id.get() < active) {

@@ -119,7 +119,12 @@ struct Pipeline {
 
 impl Pipeline {
     fn new(server: &Arc<Server>, requests: &[&[&str]]) -> Pipeline {
-        let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+        let worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+        Pipeline::with_worker(worker, requests)
+    }
+
+    fn with_worker(mut worker: Worker, requests: &[&[&str]]) -> Pipeline {
+        let server = worker.server().clone();
         worker.begin_turn();
         let (socket, peer) = UnixStream::pair().expect("a pair of sockets");
         peer.set_nonblocking(true).expect("sets the mode");
@@ -178,6 +183,29 @@ impl Pipeline {
         assert_eq!(String::from_utf8_lossy(&received), replies);
         assert!(self.worker.clients.connection(self.token).is_none(), "it is closed");
     }
+}
+
+/// The worker reads the order between receiving the request and executing it.
+#[test]
+fn an_order_to_move_connections_within_a_batch_is_obeyed_after_the_batch() {
+    let server = create_idle_server_with_workers(Config::defaults(), 2);
+    server.lifecycle.active_workers.store(1, Ordering::Relaxed);
+    let mut active = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    let inactive = Worker::new(server.clone(), ThreadIndex::new(1)).expect("a worker");
+    let mut pipeline = Pipeline::with_worker(inactive, &[&["PING"]]);
+    pipeline.worker.plan_requests(pipeline.token);
+    pipeline.worker.handle_message(Message::MoveConnections {
+        target_workers: 0..1,
+        kept_connections: 0,
+    });
+    // This reads the order once more, and again puts it off.
+    pipeline.worker.run_batch();
+    assert_eq!(pipeline.receive(7), b"+PONG\r\n");
+    assert_eq!(pipeline.worker.clients.len(), 1);
+    pipeline.worker.read_mail();
+    active.read_mail();
+    assert_eq!((pipeline.worker.clients.len(), active.clients.len()), (0, 1));
+    assert!(server.worker(pipeline.worker.id).mailbox.is_empty_hint());
 }
 
 /// A script that only the end of the process stops.

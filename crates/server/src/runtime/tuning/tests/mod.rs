@@ -1,11 +1,11 @@
 //! Tests of decisions from windows of simulated loads.
 
-use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use weft_config::{Config, StartAction};
+
+mod tuner;
 
 /// A machine on which the busy share and the throughput depend on the number of active workers.
 struct SimulatedMachine {
@@ -19,6 +19,8 @@ struct SimulatedMachine {
     workers: usize,
     connections: usize,
     run_delay: f64,
+    /// The length of the windows, as a multiple of [`WINDOW`].
+    length: f64,
     /// By how much the measured rate of a window differs from the real one at most, in millionths.
     noise_ppm: u64,
     random: u64,
@@ -43,6 +45,7 @@ impl SimulatedMachine {
             workers: 8,
             connections: 50,
             run_delay: 0.0,
+            length: 1.0,
             noise_ppm: 0,
             random: 1,
             changes: Vec::new(),
@@ -83,16 +86,17 @@ impl SimulatedMachine {
     /// Runs windows. `load` returns the busy share and the rate for a number of active workers.
     fn run_windows(&mut self, windows: u32, load: impl Fn(usize) -> (f64, f64)) {
         for _ in 0..windows {
-            self.now += WINDOW;
+            self.now += WINDOW.mul_f64(self.length);
             let unused = |cores: usize| (cores - self.active) as f64;
             let idle_cores = self.cores.map_or(self.idle_cores, unused);
-            let idle_ms = (idle_cores * WINDOW.as_millis() as f64) as u64;
+            let idle_ms = (idle_cores * WINDOW.as_millis() as f64 * self.length) as u64;
             self.idle_ms.fetch_add(idle_ms, Ordering::Relaxed);
             let (busy_share, rate) = load(self.active);
-            self.executed += rate;
+            self.executed += rate * self.length;
             self.worker_windows += self.active;
             let noise_ppm = draw(&mut self.random, 2 * self.noise_ppm + 1) as f64 - self.noise_ppm as f64;
             let seen = WindowSample {
+                length: self.length,
                 active: self.active,
                 workers: self.workers,
                 connections: self.connections,
@@ -236,6 +240,71 @@ fn the_end_of_another_program_is_no_gain() {
     machine.run_delay = 0.0;
     machine.run_windows(WINDOWS_IGNORED_AFTER_CHANGE + TRIAL_WINDOWS, |_| (2.0, 1.0));
     assert_eq!(machine.active, 1);
+}
+
+/// Two workers use up the quota of the process together, and then neither they nor the coordinator run for 50 ms.
+#[test]
+fn a_window_counts_by_its_length() {
+    for fast_windows in 0..6 {
+        let mut machine = SimulatedMachine::new(1.0);
+        machine.run_windows(TRIAL_WINDOWS, |_| (1.0, 1.0));
+        assert_eq!(machine.active, 2);
+        for window in fast_windows..fast_windows + WINDOWS_IGNORED_AFTER_CHANGE + TRIAL_WINDOWS {
+            let is_throttled = window % 6 == 5;
+            machine.length = if is_throttled { 5.0 } else { 1.0 };
+            let load = |_: usize| (2.0, if is_throttled { 0.0 } else { 2.0 });
+            if machine.active == 2 {
+                machine.run_windows(1, load);
+            }
+        }
+        assert_eq!(machine.changes, [2, 1], "{fast_windows}");
+    }
+}
+
+/// Another worker became active because all others were stalled.
+#[test]
+fn what_was_observed_with_another_number_of_workers_is_forgotten() {
+    let mut machine = SimulatedMachine::new(1.0);
+    machine.run_windows(TRIAL_WINDOWS - 1, scaling);
+    machine.active = 2;
+    machine.run_windows(1, scaling);
+    assert!(machine.policy.windows.is_empty());
+    machine.run_windows(WINDOWS_IGNORED_AFTER_CHANGE + TRIAL_WINDOWS - 1, scaling);
+    assert_eq!(machine.changes, []);
+    machine.run_windows(1, scaling);
+    assert_eq!(machine.changes, [3]);
+}
+
+#[test]
+fn a_number_that_changes_during_a_trial_ends_it() {
+    let mut machine = SimulatedMachine::new(1.0);
+    machine.run_windows(TRIAL_WINDOWS, scaling);
+    assert_eq!(machine.active, 2);
+    // Windows are still ignored.
+    machine.run_windows(1, scaling);
+    machine.active = 3;
+    machine.run_windows(1, scaling);
+    assert!(matches!(machine.policy.phase, TuningPhase::Steady));
+    assert!(
+        machine.policy.next_removal == machine.now,
+        "no trial has shown that they are worth it"
+    );
+}
+
+/// The process may use fewer CPUs than before.
+#[test]
+fn a_trial_with_fewer_workers_has_no_more_than_may_be_active() {
+    let mut machine = SimulatedMachine::new(1.0);
+    (machine.active, machine.workers) = (8, 2);
+    machine.run_windows(TRIAL_WINDOWS, scaling);
+    assert_eq!(machine.changes, [2]);
+    let TuningPhase::Trial(trial) = machine.policy.phase else {
+        panic!("no trial is under way");
+    };
+    assert_eq!((trial.step, trial.removes_workers), (6, true));
+    assert!(trial.min_rate == trial.reference_rate * min_kept(8, 2));
+    machine.run_windows(100, scaling);
+    assert_eq!(machine.active, 2);
 }
 
 /// A load of which each worker executes as much as one alone.
@@ -532,6 +601,7 @@ impl NoisyMachine {
             *executed += self.load.serve(index + 1, foreign).rate;
         }
         let seen = WindowSample {
+            length: 1.0,
             active: self.active,
             workers: 2,
             connections: 50,
@@ -616,35 +686,4 @@ fn trials_because_of_doubt_cost_little() {
     assert!(ratio > 0.98, "{ratio}");
     let trials = (machine.changes.len() - changes) / 2;
     assert!((2..=10).contains(&trials), "{trials} trials in a minute");
-}
-
-#[test]
-fn no_more_workers_are_active_than_there_are_cpus() {
-    let arguments = ["weft-server", "--io-threads", "8"].map(OsString::from);
-    let config = match StartAction::parse(&arguments) {
-        Ok(StartAction::RunServer(command_line)) => Config::load(&command_line).expect("the options are fine"),
-        other => panic!("{other:?}"),
-    };
-    let server = crate::start::create_idle_server_with_workers(config, 8);
-    server.clients.connections.store(50, Ordering::Relaxed);
-    let mut tuner = Tuner::new(&server);
-    tuner.cpus = 2;
-    tuner.policy.idle_clock = Box::new(|| None);
-    let mut now = tuner.last_sample;
-    let mut most = 0;
-    for _ in 0..300 {
-        now += WINDOW;
-        let active = server.lifecycle.active_workers.load(Ordering::Relaxed);
-        most = most.max(active);
-        for index in 0..active {
-            let busy_ns = WINDOW.as_nanos() as u64;
-            let metrics = &server.stats.metrics;
-            metrics.add(ThreadIndex::new(index), Counter::BusyNs, busy_ns);
-            server.workers[index]
-                .executed_commands
-                .fetch_add(1000, Ordering::Relaxed);
-        }
-        tuner.sample_and_apply(&server, now);
-    }
-    assert_eq!(most, 2, "each worker is busy, and each one more executes more");
 }
