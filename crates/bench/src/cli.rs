@@ -456,7 +456,8 @@ fn report_options(given: &GivenFlags) -> Result<ReportOptions> {
 
 fn churn_options(given: &GivenFlags) -> Result<ChurnOptions> {
     let flush_interval = seconds(given, "--flush-every", 0.0)?;
-    Ok(ChurnOptions {
+    let options = ChurnOptions {
+        servers: given.list("--servers")?,
         max_memory: given.bytes("--maxmemory", 1 << 20)?,
         duration: seconds(given, "--seconds", 0.1)?,
         flush_interval: Some(flush_interval).filter(|interval| !interval.is_zero()),
@@ -465,7 +466,9 @@ fn churn_options(given: &GivenFlags) -> Result<ChurnOptions> {
         pipeline: given.number("--pipeline", 2)?,
         seed: given.number("--seed", 0)?,
         compare: sides_and_folder(given)?,
-    })
+    };
+    options.check()?;
+    Ok(options)
 }
 
 fn eviction_options(given: &GivenFlags) -> Result<EvictionOptions> {

@@ -218,6 +218,12 @@ const KEYSPACE_FLAGS: &[Flag] = &[
 
 /// Further flags of `churn`.
 const CHURN_FLAGS: &[Flag] = &[
+    flag(
+        "--servers",
+        "NAMES",
+        "",
+        "servers that take part, of weft, valkey, activedefrag [all]",
+    ),
     flag("--maxmemory", "BYTES", "1gb", "maxmemory of the servers"),
     flag("--seconds", "S", "3600", "length of the churn on each server"),
     flag(

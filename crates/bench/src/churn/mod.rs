@@ -68,14 +68,18 @@ const POLICY: &str = "allkeys-lru";
 /// own jemalloc (`jemalloc-bg-thread`), but cannot do so for a preloaded one, which would keep them instead.
 const PRELOADED_JEMALLOC: &[(&str, &str)] = &[("MALLOC_CONF", "background_thread:true")];
 
-/// The servers. A build of Valkey without its own jemalloc refuses `activedefrag`.
-const SIDES: &[ComparisonSide] = &[
-    side("Weft", Program::Weft, "--io-threads 1"),
-    side("Valkey", Program::Valkey, "--io-threads 1"),
-    ComparisonSide {
-        before_load: "CONFIG SET activedefrag yes",
-        ..side("Valkey, activedefrag", Program::Valkey, "--io-threads 1")
-    },
+/// The servers, with their names on the command line. A build of Valkey without its own jemalloc refuses
+/// `activedefrag`.
+const SIDES: &[(&str, ComparisonSide)] = &[
+    ("weft", side("Weft", Program::Weft, "--io-threads 1")),
+    ("valkey", side("Valkey", Program::Valkey, "--io-threads 1")),
+    (
+        "activedefrag",
+        ComparisonSide {
+            before_load: "CONFIG SET activedefrag yes",
+            ..side("Valkey, activedefrag", Program::Valkey, "--io-threads 1")
+        },
+    ),
 ];
 
 /// The name of the files with the results.
@@ -86,6 +90,8 @@ const FILES: &str = "churn";
 pub struct ChurnOptions {
     /// The servers and their client. The sets and the lengths of windows are not used.
     pub compare: CompareOptions,
+    /// The names of the servers that take part; none for all.
+    pub servers: Vec<String>,
     /// `maxmemory` of the servers, in bytes.
     pub max_memory: u64,
     /// The length of the churn.
@@ -103,6 +109,27 @@ pub struct ChurnOptions {
 }
 
 impl ChurnOptions {
+    /// Checks the names of the servers.
+    ///
+    /// # Errors
+    /// Fails if one is unknown.
+    pub fn check(&self) -> Result<()> {
+        match self
+            .servers
+            .iter()
+            .find(|name| SIDES.iter().all(|(known, _)| known != name))
+        {
+            None => Ok(()),
+            Some(unknown) => {
+                let known: Vec<&str> = SIDES.iter().map(|(name, _)| *name).collect();
+                Err(Error::Usage(format!(
+                    "--servers: {unknown} is none of {}",
+                    known.join(", ")
+                )))
+            }
+        }
+    }
+
     fn keys(&self) -> u64 {
         let fit = self.max_memory as f64 / values::mean_bytes();
         self.keys
@@ -132,8 +159,10 @@ pub fn run(options: &ChurnOptions) -> Result<()> {
 }
 
 fn run_sides(options: &ChurnOptions, report: &mut ChurnReport) -> Result<()> {
+    let takes_part = |name: &str| options.servers.is_empty() || options.servers.iter().any(|given| given == name);
     let with_recipe = |side| Some((side, recipe(options, side)?));
-    let sides: Vec<(&ComparisonSide, ServerParameters)> = SIDES.iter().filter_map(with_recipe).collect();
+    let sides = SIDES.iter().filter(|(name, _)| takes_part(name));
+    let sides: Vec<(&ComparisonSide, ServerParameters)> = sides.filter_map(|(_, side)| with_recipe(side)).collect();
     let each_s = options.duration.as_secs_f64() + SHRINKINGS.len() as f64 * options.settle.as_secs_f64();
     log_line(format_args!(
         "{} servers, one after the other, each for {:.0} min and the time to fill it",

@@ -133,8 +133,11 @@ fn churn_has_an_hour_and_a_gigabyte_unless_it_is_told_otherwise() {
     let short = options("--weft x --maxmemory 64mb --seconds 5 --flush-every 0 --keys 1000").expect("valid options");
     assert_eq!((short.max_memory, short.flush_interval), (64 << 20, None));
     assert_eq!(short.keys, Some(1000));
+    let two = options("--weft x --servers weft,activedefrag").expect("valid options");
+    assert_eq!(two.servers, ["weft", "activedefrag"]);
     for line in [
         "",
+        "--weft x --servers weft,redis",
         "--weft x --maxmemory 1kb",
         "--weft x --pipeline 1",
         "--weft x --maxmemory much",
