@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use weft_resp::{ArgRange, Args, ParseOutcome, Parser, ProtocolError, RequestLimits};
 
-use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, TAIL_ELEMENTS};
+use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, HandlerMode, TAIL_ELEMENTS};
 use crate::keyspace::Keyspace;
 use crate::keyspace::access::PREFETCH_WINDOW_KEYS;
 use crate::keyspace::key_identity::PlannedKey;
@@ -72,6 +72,13 @@ impl CommandPlan {
     #[inline]
     pub fn key_range(&self) -> Range<usize> {
         self.keys.start as usize..self.keys.end as usize
+    }
+
+    /// Returns `true` if the command may wait for exclusive mode, unless a transaction queues it.
+    #[inline]
+    pub fn may_wait_at_gate(&self) -> bool {
+        use HandlerMode::{Exclusive, ExclusiveForSleep};
+        matches!(&self.kind, RequestKind::Command(_, binding) if matches!(binding.mode, Exclusive | ExclusiveForSleep))
     }
 
     /// Returns `true` if the request is ASKING.

@@ -222,7 +222,7 @@ impl Worker {
             .connection(token)
             .is_some_and(|connection| connection.is_in_batch)
         {
-            // Its plans are still in the batch: they are skipped, and the connection is closed at the end of the batch.
+            // Its plans are still in the batch: they are skipped, and the connection is closed at the end of the turn.
             if let Some(connection) = self.clients.connection(token) {
                 connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
             }

@@ -321,10 +321,19 @@ impl Worker {
         }
     }
 
+    /// Returns the number of buffers that are kept for reuse.
+    pub(super) fn max_pooled_buffers(&self) -> usize {
+        match self.thread.tunables.max_memory {
+            0 => POOLED_BUFFERS,
+            _ => POOLED_BUFFERS_IF_LIMITED,
+        }
+    }
+
     pub(crate) fn recycle_buffer(&mut self, mut buffer: Vec<u8>) {
-        let (bytes, buffers) = match self.thread.tunables.max_memory {
-            0 => (POOLED_BYTES, POOLED_BUFFERS),
-            _ => (POOLED_BYTES_IF_LIMITED, POOLED_BUFFERS_IF_LIMITED),
+        let buffers = self.max_pooled_buffers();
+        let bytes = match self.thread.tunables.max_memory {
+            0 => POOLED_BYTES,
+            _ => POOLED_BYTES_IF_LIMITED,
         };
         if buffer.capacity() == 0 || buffer.capacity() > bytes || self.buffers.len() >= buffers {
             return;

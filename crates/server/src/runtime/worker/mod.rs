@@ -4,7 +4,8 @@
 //!
 //! ```text
 //!   wait ─▶ mail ─▶ connections that were put off ┐
-//!                 ─▶ readable ones: read, plan    ┴─▶ batch full or none left ─▶ mail ─▶ run ─▶ send ─▶ expiry slice
+//!                 ─▶ readable ones: read, plan    ┴─▶ batch full or none left ─▶ mail ─▶ run ─▶ expiry slice
+//!        ─▶ send the replies of all batches
 //! ```
 //!
 //! Every loop of a turn is bounded: connections by the reactor, requests per connection by the planner, plans per batch
@@ -23,7 +24,7 @@ use crate::commands::context::NextStep;
 use crate::dispatch::batch::{self, BatchConnections};
 use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::memory_limit;
-use crate::dispatch::plan::Plans;
+use crate::dispatch::plan::{CommandPlan, Plans};
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::{Seat, expiry};
 use crate::net::client::{BufferFigures, Client};
@@ -33,6 +34,7 @@ use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
 use crate::state::{ClientVisitor, Message, SentQuery, Server, WorkerAnswer};
+use output::UnsentReplies;
 use parking::{AbandonedParts, Departure, PartialReplies};
 use waits::{ClientWait, Waits};
 use weft_os::atomic::Ordering;
@@ -179,6 +181,8 @@ pub struct Worker {
     has_clients_over_soft_limit: bool,
     /// `true` if a connection may have an input buffer with much unused space.
     has_unused_input: bool,
+    /// Connections whose replies are sent together.
+    unsent: UnsentReplies,
     /// Connections whose output waits until the log has passed their writes, or until it is certain that these are not
     /// lost.
     withheld_tokens: Vec<usize>,
@@ -243,6 +247,7 @@ impl Worker {
             next_random_move_ms: 0,
             has_clients_over_soft_limit: false,
             has_unused_input: false,
+            unsent: UnsentReplies::default(),
             withheld_tokens: Vec::new(),
             should_sample_memory: false,
             has_excess_tracked_keys: false,
@@ -411,6 +416,7 @@ impl Worker {
         }
         self.events = events;
         self.run_batch();
+        self.send_unsent();
         self.clients.end_turn();
         self.end_due_waits();
         self.evict_clients();
@@ -444,6 +450,9 @@ impl Worker {
         if self.plans.plans.is_empty() {
             return;
         }
+        if self.plans.plans.iter().any(CommandPlan::may_wait_at_gate) {
+            self.send_unsent();
+        }
         self.catch_up_with_others();
         if self.thread.tunables.max_memory != 0 && !self.clients.tokens_with_messages.is_empty() {
             // Sent before the commands, which would evict keys for them.
@@ -469,6 +478,7 @@ impl Worker {
         self.plans.tokens.clear();
         self.deliver_local_replies();
         self.delete_found_expired();
+        self.send_unsent_if_due();
     }
 
     /// Takes the time and reads the mail again, after the requests of a batch were received. What another worker had
@@ -500,7 +510,7 @@ impl Worker {
         thread.collect_ready_keys();
     }
 
-    /// Ends a connection's part of a batch: discards executed bytes, sends replies, plans its next turn.
+    /// Ends a connection's part of a batch: discards executed bytes, lets replies be sent, plans its next turn.
     fn finish_connection(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
@@ -516,7 +526,7 @@ impl Worker {
             self.ready_tokens.push(token);
         }
         self.release_input_buffer(token);
-        self.flush_output(token);
+        self.unsent.add(token);
     }
 }
 

@@ -1,4 +1,10 @@
-//! A worker's handling of output: one write per turn, and the limits of the output in flight.
+//! A worker's handling of output: one write per connection and turn, and the limits of the output in flight.
+//!
+//! The replies of all batches of a turn are sent together, as long as that does not take long. Each write may wake a
+//! client that sleeps, which costs more than the write itself. A client that is awake finds the replies of all its
+//! connections.
+
+use std::time::Duration;
 
 use super::Worker;
 use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
@@ -10,6 +16,7 @@ use crate::observability::metrics::Counter;
 use weft_base::LogSequence;
 use weft_cluster::WriteFate;
 use weft_config::{OutputBufferLimit, id};
+use weft_os::time::Instant;
 use weft_reactor::SendOutcome;
 
 /// The size of the reply buffer that a client of Valkey has, and of a block of its reply list, in bytes.
@@ -17,6 +24,24 @@ const REPLY_BUFFER_BYTES: usize = 16 * 1024;
 /// The output that an unauthenticated client may leave unread in addition to its reply buffer, in bytes
 /// (CVE-2025-21605).
 const UNAUTHENTICATED_LIST_BYTES: usize = 1024;
+
+/// The time after which replies are sent although the turn has further batches.
+const MAX_UNSENT_TIME: Duration = Duration::from_micros(500);
+
+/// The connections with replies that are sent at the end of the turn, or when they have waited for long.
+#[derive(Default)]
+pub(super) struct UnsentReplies {
+    tokens: Vec<usize>,
+    /// The time at which the first of them was noted.
+    pub(super) since: Option<Instant>,
+}
+
+impl UnsentReplies {
+    /// Notes a connection whose batch has run.
+    pub(super) fn add(&mut self, token: usize) {
+        self.tokens.push(token);
+    }
+}
 
 /// Returns the limits of a client's class.
 fn output_limit(tunables: &Tunables, flags: ClientFlags) -> &OutputBufferLimit {
@@ -28,6 +53,27 @@ fn output_limit(tunables: &Tunables, flags: ClientFlags) -> &OutputBufferLimit {
 }
 
 impl Worker {
+    /// Sends the replies of the batches that have run.
+    pub(super) fn send_unsent(&mut self) {
+        self.unsent.since = None;
+        let mut tokens = std::mem::take(&mut self.unsent.tokens);
+        for token in tokens.drain(..) {
+            self.flush_output(token);
+        }
+        self.unsent.tokens = tokens;
+    }
+
+    /// Does so between two batches if the first reply has waited for long, or if the replies need more buffers than are
+    /// kept for reuse.
+    pub(super) fn send_unsent_if_due(&mut self) {
+        let now = Instant::now();
+        let since = *self.unsent.since.get_or_insert(now);
+        let has_waited = now.duration_since(since) >= MAX_UNSENT_TIME;
+        if has_waited || self.unsent.tokens.len() >= self.max_pooled_buffers() {
+            self.send_unsent();
+        }
+    }
+
     pub(crate) fn flush_output(&mut self, token: usize) {
         self.send_output(token);
         self.count_client(token);

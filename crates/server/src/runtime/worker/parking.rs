@@ -276,7 +276,7 @@ impl Worker {
     fn detach_connection(&mut self, token: usize) -> Option<Box<Connection>> {
         let flags = self.clients.connection(token)?.client.flags;
         if flags.contains(ClientFlags::CLOSE_ASAP) {
-            // The end of the batch closes it.
+            // The end of the turn closes it.
             return None;
         }
         let registered = self.reactor.deregister(token)?;
