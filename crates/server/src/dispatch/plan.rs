@@ -74,13 +74,6 @@ impl CommandPlan {
         self.keys.start as usize..self.keys.end as usize
     }
 
-    /// Returns `true` if the command may wait for exclusive mode, unless a transaction queues it.
-    #[inline]
-    pub fn may_wait_at_gate(&self) -> bool {
-        use HandlerMode::{Exclusive, ExclusiveForSleep};
-        matches!(&self.kind, RequestKind::Command(_, binding) if matches!(binding.mode, Exclusive | ExclusiveForSleep))
-    }
-
     /// Returns `true` if the request is ASKING.
     pub fn is_asking(&self) -> bool {
         matches!(self.kind, RequestKind::Command(command, _) if command.full_name == "asking")
@@ -100,6 +93,8 @@ pub struct Plans {
     pub probes: Vec<PrefetchProbe>,
     /// The connections that have plans.
     pub tokens: Vec<usize>,
+    /// `true` if a command needs exclusive mode, unless a transaction queues it.
+    pub may_need_exclusive_mode: bool,
 }
 
 impl Plans {
@@ -110,6 +105,7 @@ impl Plans {
         self.keys.clear();
         self.probes.clear();
         self.tokens.clear();
+        self.may_need_exclusive_mode = false;
     }
 
     /// Adds the plan of input that is no request. Nothing behind it is planned.
@@ -279,6 +275,8 @@ impl Planner<'_> {
                 },
             ) if command.spec.accepts_arg_count(args.len()) => {
                 let binding = *binding;
+                plans.may_need_exclusive_mode |=
+                    matches!(binding.mode, HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep);
                 keys::walk_keys(command.spec, &args, &mut |position: keys::KeyPosition| {
                     let hash = self.keyspace.hasher.hash_in::<CLUSTERED>(args.argument(position.index));
                     let write = binding.writes_all_keys || !position.flags.is_read_only();

@@ -215,6 +215,14 @@ impl<H: Sync, T: Send + Sync> ThreadSeat<H, T> {
         self.pass(biased)
     }
 
+    /// Returns `true` if another seat waits for exclusive mode, or has it: [`Self::enter`] would wait for its end.
+    /// Costs one relaxed load.
+    #[inline]
+    #[must_use]
+    pub fn gate_is_closing(&self) -> bool {
+        self.domain.gate.is_closing(self.index)
+    }
+
     #[inline]
     fn pass(&self, biased: bool) -> GatePassage<'_, H, T> {
         GatePassage {

@@ -108,6 +108,8 @@ impl Worker {
     #[cold]
     fn evict_largest(&mut self, limit: u64) {
         let server = self.thread.server.clone();
+        // What can be sent does not count.
+        self.send_pending();
         while server.clients.memory.bytes() >= limit {
             let Some(bucket) = server.clients.memory.largest_bucket() else {
                 return;
@@ -143,7 +145,7 @@ impl Worker {
         let buffers = connection.buffers(in_flight);
         let line = connection.client.log_line(now_ms, buffers, hides_user_data);
         crate::observability::log::notice!("Evicting client: {line}");
-        // A connection in a batch is closed at the batch's end.
+        // A connection in a batch is closed at the end of the turn.
         let before = std::mem::take(&mut connection.usage);
         self.uncount_client(before);
         let metrics = &self.thread.server.stats.metrics;

@@ -35,12 +35,14 @@ const POOLED_BYTES_IF_LIMITED: usize = 80 * 1024;
 
 impl Worker {
     pub(crate) fn receive(&mut self, token: usize) {
+        self.send_pending_of(token);
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
         if connection.is_in_batch {
             // The plans point into the input: run them first.
             self.run_batch();
+            self.send_pending_if_due();
             return self.receive(token);
         }
         // A connection with requests left is not read further: a client that only sends would fill the memory, and its

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   wait ─▶ mail ─▶ connections that were put off ┐
-//!                 ─▶ readable ones: read, plan    ┴─▶ batch full or none left ─▶ mail ─▶ run ─▶ expiry slice
-//!        ─▶ send the replies of all batches
+//!                 ─▶ readable ones: read, plan    ┴─▶ batch full or none left ─▶ mail ─▶ run
+//!        ─▶ send the replies of all batches ─▶ expiry slice
 //! ```
 //!
 //! Every loop of a turn is bounded: connections by the reactor, requests per connection by the planner, plans per batch
@@ -24,7 +24,7 @@ use crate::commands::context::NextStep;
 use crate::dispatch::batch::{self, BatchConnections};
 use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::memory_limit;
-use crate::dispatch::plan::{CommandPlan, Plans};
+use crate::dispatch::plan::Plans;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::{Seat, expiry};
 use crate::net::client::{BufferFigures, Client};
@@ -34,8 +34,8 @@ use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
 use crate::state::{ClientVisitor, Message, SentQuery, Server, WorkerAnswer};
-use output::UnsentReplies;
 use parking::{AbandonedParts, Departure, PartialReplies};
+use pending_sends::PendingSends;
 use waits::{ClientWait, Waits};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
@@ -49,6 +49,7 @@ mod mailbox;
 mod moving;
 mod output;
 mod parking;
+mod pending_sends;
 mod tls;
 mod waits;
 
@@ -181,8 +182,8 @@ pub struct Worker {
     has_clients_over_soft_limit: bool,
     /// `true` if a connection may have an input buffer with much unused space.
     has_unused_input: bool,
-    /// Connections whose replies are sent together.
-    unsent: UnsentReplies,
+    /// Replies that wait for the end of the turn.
+    pending_sends: PendingSends,
     /// Connections whose output waits until the log has passed their writes, or until it is certain that these are not
     /// lost.
     withheld_tokens: Vec<usize>,
@@ -247,7 +248,7 @@ impl Worker {
             next_random_move_ms: 0,
             has_clients_over_soft_limit: false,
             has_unused_input: false,
-            unsent: UnsentReplies::default(),
+            pending_sends: PendingSends::new(),
             withheld_tokens: Vec::new(),
             should_sample_memory: false,
             has_excess_tracked_keys: false,
@@ -280,6 +281,7 @@ impl Worker {
                 .worker(self.id)
                 .turn_started_ns
                 .store(began_ns, Ordering::Relaxed);
+            self.pending_sends.since = start;
             self.run_turn();
             let busy_ns = start.elapsed().as_nanos() as u64;
             let server = &self.thread.server;
@@ -416,7 +418,7 @@ impl Worker {
         }
         self.events = events;
         self.run_batch();
-        self.send_unsent();
+        self.send_pending();
         self.clients.end_turn();
         self.end_due_waits();
         self.evict_clients();
@@ -443,6 +445,7 @@ impl Worker {
     fn run_if_full(&mut self) {
         if self.plans.plans.len() >= MAX_PLANS_PER_BATCH {
             self.run_batch();
+            self.send_pending_if_due();
         }
     }
 
@@ -450,12 +453,11 @@ impl Worker {
         if self.plans.plans.is_empty() {
             return;
         }
-        if self.plans.plans.iter().any(CommandPlan::may_wait_at_gate) {
-            self.send_unsent();
-        }
+        self.send_pending_before_gate();
         self.catch_up_with_others();
         if self.thread.tunables.max_memory != 0 && !self.clients.tokens_with_messages.is_empty() {
             // Sent before the commands, which would evict keys for them.
+            self.send_pending();
             self.finish_deliveries();
         }
         let executed = self.plans.plans.len() as u64;
@@ -478,7 +480,6 @@ impl Worker {
         self.plans.tokens.clear();
         self.deliver_local_replies();
         self.delete_found_expired();
-        self.send_unsent_if_due();
     }
 
     /// Takes the time and reads the mail again, after the requests of a batch were received. What another worker had
@@ -492,6 +493,9 @@ impl Worker {
     fn delete_found_expired(&mut self) {
         if self.thread.effects.expired.is_empty() {
             return;
+        }
+        if self.seat.gate_is_closing() {
+            self.send_pending();
         }
         let thread = &mut self.thread;
         // Nothing may change during a pause, or on a replica. The remaining keys are found again later.
@@ -510,7 +514,7 @@ impl Worker {
         thread.collect_ready_keys();
     }
 
-    /// Ends a connection's part of a batch: discards executed bytes, lets replies be sent, plans its next turn.
+    /// Ends a connection's part of a batch: discards executed bytes, notes its replies, plans its next turn.
     fn finish_connection(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
@@ -526,7 +530,9 @@ impl Worker {
             self.ready_tokens.push(token);
         }
         self.release_input_buffer(token);
-        self.unsent.add(token);
+        if let Some(connection) = self.clients.connection(token) {
+            self.pending_sends.add(token, connection.output.bytes.len());
+        }
     }
 }
 

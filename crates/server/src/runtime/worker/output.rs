@@ -1,10 +1,4 @@
 //! A worker's handling of output: one write per connection and turn, and the limits of the output in flight.
-//!
-//! The replies of all batches of a turn are sent together, as long as that does not take long. Each write may wake a
-//! client that sleeps, which costs more than the write itself. A client that is awake finds the replies of all its
-//! connections.
-
-use std::time::Duration;
 
 use super::Worker;
 use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
@@ -25,24 +19,6 @@ const REPLY_BUFFER_BYTES: usize = 16 * 1024;
 /// (CVE-2025-21605).
 const UNAUTHENTICATED_LIST_BYTES: usize = 1024;
 
-/// The time after which replies are sent although the turn has further batches.
-const MAX_UNSENT_TIME: Duration = Duration::from_micros(500);
-
-/// The connections with replies that are sent at the end of the turn, or when they have waited for long.
-#[derive(Default)]
-pub(super) struct UnsentReplies {
-    tokens: Vec<usize>,
-    /// The time at which the first of them was noted.
-    pub(super) since: Option<Instant>,
-}
-
-impl UnsentReplies {
-    /// Notes a connection whose batch has run.
-    pub(super) fn add(&mut self, token: usize) {
-        self.tokens.push(token);
-    }
-}
-
 /// Returns the limits of a client's class.
 fn output_limit(tunables: &Tunables, flags: ClientFlags) -> &OutputBufferLimit {
     if flags.contains(ClientFlags::PUBSUB) {
@@ -54,23 +30,61 @@ fn output_limit(tunables: &Tunables, flags: ClientFlags) -> &OutputBufferLimit {
 
 impl Worker {
     /// Sends the replies of the batches that have run.
-    pub(super) fn send_unsent(&mut self) {
-        self.unsent.since = None;
-        let mut tokens = std::mem::take(&mut self.unsent.tokens);
-        for token in tokens.drain(..) {
-            self.flush_output(token);
+    pub(super) fn send_pending(&mut self) {
+        let tokens = self.pending_sends.take();
+        for token in &tokens {
+            self.flush_output(*token);
         }
-        self.unsent.tokens = tokens;
+        self.pending_sends.give_back(tokens);
     }
 
-    /// Does so between two batches if the first reply has waited for long, or if the replies need more buffers than are
-    /// kept for reuse.
-    pub(super) fn send_unsent_if_due(&mut self) {
+    /// Sends them if the next batch must not keep them waiting, or if they have too many bytes or buffers.
+    pub(super) fn send_pending_if_due(&mut self) {
         let now = Instant::now();
-        let since = *self.unsent.since.get_or_insert(now);
-        let has_waited = now.duration_since(since) >= MAX_UNSENT_TIME;
-        if has_waited || self.unsent.tokens.len() >= self.max_pooled_buffers() {
-            self.send_unsent();
+        if self.pending_sends.are_due(now, self.max_pending_connections()) {
+            self.send_pending();
+            self.pending_sends.since = now;
+        }
+    }
+
+    /// Sends them if a command of the planned batch may have to wait at the gate: for exclusive mode, or for the end of
+    /// another thread's. A transaction of which the batch has both the first command and EXEC is not recognized.
+    pub(super) fn send_pending_before_gate(&mut self) {
+        if self.pending_sends.is_empty() {
+            return;
+        }
+        let clients = &mut self.clients;
+        let is_exclusive = |token: &usize| {
+            let connection = clients.connection(*token);
+            let transaction = connection.and_then(|connection| connection.client.transaction.as_ref());
+            transaction.is_some_and(|transaction| transaction.needs_exclusive)
+        };
+        if self.seat.gate_is_closing()
+            || self.plans.may_need_exclusive_mode
+            || self.plans.tokens.iter().any(is_exclusive)
+        {
+            self.send_pending();
+        }
+    }
+
+    /// Sends the replies of one connection before its next input is received, which may end it. The replies to that
+    /// input then have limits of their own.
+    #[inline]
+    pub(super) fn send_pending_of(&mut self, token: usize) {
+        let has_pending = self.clients.connection(token).is_some_and(|connection| {
+            !connection.is_in_batch && !connection.is_output_withheld && !connection.output.is_empty()
+        });
+        if has_pending {
+            self.flush_output(token);
+        }
+    }
+
+    /// Returns the number of connections with pending replies after which these are sent: each of them holds a buffer,
+    /// and no more are kept for reuse.
+    pub(super) fn max_pending_connections(&self) -> usize {
+        match cfg!(feature = "simulated") {
+            true => 2,
+            false => self.max_pooled_buffers(),
         }
     }
 
@@ -263,7 +277,7 @@ impl Worker {
         if connection.output.is_empty() {
             self.close(token);
         } else {
-            // Later replies were withheld until the log has their writes.
+            // Later replies were withheld until the log has their writes, or wait for the end of the turn.
             self.flush_output(token);
         }
     }

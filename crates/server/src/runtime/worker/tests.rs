@@ -20,7 +20,7 @@ const ALL_PERMISSIONS: SetPermissions = SetPermissions {
 };
 
 /// The time limit for what the client receives.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Creates a server with one worker, which does not run.
 fn worker() -> (Arc<Server>, Worker) {
@@ -110,15 +110,15 @@ fn a_refused_worker_retries_at_once_and_then_sleeps_with_backoff() {
 }
 
 /// A worker with one client that has sent requests.
-struct Pipeline {
-    worker: Worker,
-    token: usize,
+pub(super) struct Pipeline {
+    pub(super) worker: Worker,
+    pub(super) token: usize,
     /// The client's side of the connection.
-    peer: UnixStream,
+    pub(super) peer: UnixStream,
 }
 
 impl Pipeline {
-    fn new(server: &Arc<Server>, requests: &[&[&str]]) -> Pipeline {
+    pub(super) fn new(server: &Arc<Server>, requests: &[&[&str]]) -> Pipeline {
         let worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
         Pipeline::with_worker(worker, requests)
     }
@@ -129,7 +129,7 @@ impl Pipeline {
     }
 
     /// Adds a client that has sent requests. Returns its token and its side of the connection.
-    fn connect(worker: &mut Worker, requests: &[&[&str]]) -> (usize, UnixStream) {
+    pub(super) fn connect(worker: &mut Worker, requests: &[&[&str]]) -> (usize, UnixStream) {
         let server = worker.server().clone();
         worker.begin_turn();
         let (socket, peer) = UnixStream::pair().expect("a pair of sockets");
@@ -153,12 +153,12 @@ impl Pipeline {
         for _ in 0..2 {
             self.worker.plan_requests(self.token);
             self.worker.run_batch();
-            self.worker.send_unsent();
+            self.worker.send_pending();
         }
     }
 
     /// Returns this number of bytes that the client receives.
-    fn receive(&mut self, count: usize) -> Vec<u8> {
+    pub(super) fn receive(&mut self, count: usize) -> Vec<u8> {
         let (mut received, mut events) = (vec![0; count], Vec::new());
         let (mut length, start) = (0, Instant::now());
         while length < count {
@@ -183,7 +183,7 @@ impl Pipeline {
     }
 
     /// Asserts that the client has got only these replies, and that its connection is closed.
-    fn assert_closed_after(&mut self, replies: &str) {
+    pub(super) fn assert_closed_after(&mut self, replies: &str) {
         let mut received = Vec::new();
         // An open connection has no more bytes, which is an error.
         let _ = self.peer.read_to_end(&mut received);
@@ -207,7 +207,7 @@ fn an_order_to_move_connections_within_a_batch_is_obeyed_after_the_batch() {
     });
     // This reads the order once more, and again puts it off.
     pipeline.worker.run_batch();
-    pipeline.worker.send_unsent();
+    pipeline.worker.send_pending();
     assert_eq!(pipeline.receive(7), b"+PONG\r\n");
     assert_eq!(pipeline.worker.clients.len(), 1);
     pipeline.worker.read_mail();
@@ -324,74 +324,4 @@ fn a_client_in_monitor_mode_gets_no_reply_to_sync() {
         pipeline.assert_open();
         assert!(server.stats.errors.all().is_empty());
     }
-}
-
-/// A turn of a worker with two clients, whose requests run in batches of their own.
-fn run_first_batch(requests: [&[&str]; 2]) -> (Pipeline, usize, UnixStream) {
-    let server = create_idle_server(Config::defaults());
-    let mut first = Pipeline::new(&server, &[requests[0]]);
-    let (second, peer) = Pipeline::connect(&mut first.worker, &[requests[1]]);
-    first.worker.plan_requests(first.token);
-    first.worker.run_batch();
-    (first, second, peer)
-}
-
-#[test]
-fn the_replies_of_a_turn_are_sent_together() {
-    let (mut first, second, mut peer) = run_first_batch([&["ECHO", "1"], &["ECHO", "2"]]);
-    first.worker.plan_requests(second);
-    first.worker.run_batch();
-    let mut reply = [0; 7];
-    assert!(first.peer.read(&mut reply).is_err() && peer.read(&mut reply).is_err());
-    first.worker.send_unsent();
-    assert_eq!(first.receive(7), b"$1\r\n1\r\n");
-    peer.read_exact(&mut reply).expect("it was sent, too");
-    assert_eq!(&reply, b"$1\r\n2\r\n");
-}
-
-#[test]
-fn replies_that_have_waited_or_are_many_are_sent_between_two_batches() {
-    let (mut first, ..) = run_first_batch([&["ECHO", "1"], &["PING"]]);
-    let Worker { unsent, .. } = &mut first.worker;
-    let since = unsent.since.expect("the time of the first reply");
-    unsent.since = Some(since - Duration::from_millis(1));
-    first.worker.send_unsent_if_due();
-    assert_eq!(first.receive(7), b"$1\r\n1\r\n");
-    assert!(first.worker.unsent.since.is_none());
-
-    let (mut first, ..) = run_first_batch([&["ECHO", "1"], &["PING"]]);
-    for _ in 1..first.worker.max_pooled_buffers() {
-        first.worker.unsent.add(first.token);
-    }
-    first.worker.send_unsent_if_due();
-    assert_eq!(first.receive(7), b"$1\r\n1\r\n");
-}
-
-#[test]
-fn replies_are_sent_before_a_command_waits_for_exclusive_mode() {
-    let (mut first, second, mut peer) = run_first_batch([&["ECHO", "1"], &["SWAPDB", "0", "1"]]);
-    let server = first.worker.server().clone();
-    let (entered, has_entered) = channel();
-    let mut client = first.peer.try_clone().expect("another handle");
-    client.set_nonblocking(false).expect("sets the mode");
-    client.set_read_timeout(Some(PATIENCE)).expect("sets the time limit");
-    let holder = std::thread::spawn(move || {
-        let mut seat = server.keyspace.slots.join().expect("a seat");
-        let pass = seat.enter();
-        entered.send(()).expect("the test waits for it");
-        // Exclusive mode is not reached before the client has its reply.
-        let mut reply = [0; 7];
-        let received = client.read_exact(&mut reply);
-        drop(pass);
-        received.map(|()| reply)
-    });
-    has_entered.recv().expect("it has entered");
-    first.worker.plan_requests(second);
-    first.worker.run_batch();
-    let reply = holder.join().expect("the thread ends well");
-    assert_eq!(&reply.expect("it was sent"), b"$1\r\n1\r\n");
-    first.worker.send_unsent();
-    let mut swapped = [0; 5];
-    peer.read_exact(&mut swapped).expect("the command has run");
-    assert_eq!(&swapped, b"+OK\r\n");
 }

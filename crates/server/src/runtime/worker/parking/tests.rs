@@ -154,7 +154,7 @@ fn a_client_that_is_about_to_be_closed_stays_with_its_worker() {
     scene.worker.start_next_step(token, sync());
     assert!(scene.take_orders().is_empty());
     scene.worker.finish_connection(token);
-    scene.worker.send_unsent();
+    scene.worker.send_pending();
     assert!(scene.worker.clients.connection(token).is_none());
     assert!(scene.server.clients.linked.lock().is_empty());
     scene.assert_departed();
