@@ -30,6 +30,7 @@ use crate::metrics_endpoint::{MetricsEndpoint, OpenEndpoint};
 use crate::net::listeners::{ListenError, ListenerKinds, Listeners};
 use crate::notify::messages::update_event_hook;
 use crate::observability::log::{self, LogDestination};
+use crate::observability::memory;
 use crate::observability::metrics::Metrics;
 use crate::observability::syslog::{self, Syslog};
 use crate::observability::used_memory::UsedMemory;
@@ -150,6 +151,7 @@ fn exit_code(is_success: bool) -> ExitCode {
 
 /// Runs a server from start to end. `configured` is `true` if there was a configuration file or an argument.
 fn run_server(config: Config, is_configured: bool) -> Result<(), StartFailure> {
+    memory::track_common_arena();
     let (supervisor, daemonized) = setup_process(&config)?;
     title::set_process_title(&config);
     configure_collation(&config)?;

@@ -1,12 +1,15 @@
-//! Figures and controls of the allocator, by the names in its documentation.
+//! Figures and controls of the allocator, by the names in its documentation, and its arenas.
 //!
 //! Any number may be read. Only controls that hold plain numbers may be written: other names take addresses, or release
 //! memory that is in use.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_uint, c_void};
+use std::io;
 use std::ptr;
 
 use tikv_jemalloc_sys::mallctl;
+
+use crate::unused_pages;
 
 /// The error for a name that does not exist.
 pub const NO_SUCH_NAME: i32 = 2;
@@ -98,6 +101,31 @@ pub fn command(name: &[u8]) -> Result<(), i32> {
         0 => Ok(()),
         error => Err(error),
     }
+}
+
+/// Creates an arena, of which the unused pages are recorded ([`unused_pages`]). Returns its number.
+///
+/// # Errors
+/// The system's error, if there is no memory.
+pub fn create_arena() -> io::Result<u32> {
+    let mut arena: c_uint = 0;
+    let mut bytes = size_of::<c_uint>();
+    // SAFETY: rule 9: the control writes one `unsigned`, for which there is room.
+    let result = unsafe {
+        mallctl(
+            c"arenas.create".as_ptr(),
+            ptr::from_mut(&mut arena).cast(),
+            &raw mut bytes,
+            ptr::null_mut(),
+            0,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::from_raw_os_error(result));
+    }
+    // The control also takes hooks, but would use them for the arena's own data, too.
+    unused_pages::track(arena);
+    Ok(arena)
 }
 
 #[cfg(test)]

@@ -52,12 +52,11 @@ pub(crate) unsafe fn free(array: *mut u8, layout: Layout) {
 mod arena {
     use std::alloc::Layout;
     use std::ffi::{c_int, c_uint};
-    use std::ptr;
     use std::sync::OnceLock;
 
-    use tikv_jemalloc_sys::{
-        MALLOCX_ALIGN, MALLOCX_ARENA, MALLOCX_TCACHE_NONE, MALLOCX_ZERO, mallctl, mallocx, sdallocx,
-    };
+    use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_ARENA, MALLOCX_TCACHE_NONE, MALLOCX_ZERO, mallocx, sdallocx};
+
+    use crate::allocator::create_arena;
 
     /// The arena's number; `None` if the allocator could not create it.
     static ARENA: OnceLock<Option<c_uint>> = OnceLock::new();
@@ -69,29 +68,13 @@ mod arena {
 
     /// Returns the arena's number, or `None` if the allocator could not create it.
     fn number() -> Option<c_uint> {
-        *ARENA.get_or_init(create)
+        *ARENA.get_or_init(|| create_arena().ok())
     }
 
     /// Returns the flags that select the arena and bypass the thread's cache, which would mix it with other arenas.
     fn arena_flags() -> c_int {
         // Without its own arena an array may lie anywhere.
         number().map_or(0, |arena| MALLOCX_ARENA(arena as usize)) | MALLOCX_TCACHE_NONE
-    }
-
-    fn create() -> Option<c_uint> {
-        let mut arena: c_uint = 0;
-        let mut bytes = size_of::<c_uint>();
-        // SAFETY: by the control's documentation it writes one `unsigned`, for which there is room.
-        let result = unsafe {
-            mallctl(
-                c"arenas.create".as_ptr(),
-                ptr::from_mut(&mut arena).cast(),
-                &raw mut bytes,
-                ptr::null_mut(),
-                0,
-            )
-        };
-        (result == 0).then_some(arena)
     }
 
     /// # Safety

@@ -51,13 +51,18 @@
 //!    exists, and none can be created. Otherwise the entry gets a copy first. So what a handle shows never changes, and
 //!    the last handle frees the object.
 //! 9. **The allocator's names.** What is read or written under a name has the stated size, and a writable name holds a
-//!    number that the allocator checks, never an address.
+//!    number that the allocator checks, never an address, except that of rule 12.
 //! 10. **Cells.** A run belongs to the slab pool of its class, which alone reads and writes its head and bitmap, under
 //!     its mutex. A cell whose bit is clear is owned by an entry, by a magazine, or by the function that is about to
 //!     pass it on; its run lives as long. Only the owner of a cell accesses it or returns it, and with the class with
 //!     which it was allocated.
 //! 11. **Magazines.** A thread's magazines are used by that thread only. Other threads only read their fill levels,
 //!     under the mutex of the registry, from which the thread removes them before it frees them.
+//!
+//! 12. **Unused pages.** The extent hooks are a static structure. The allocator calls each with pages of one extent,
+//!     which it does not access, and passes to no other hook, until the hook returns. The bit of a page is set only
+//!     while the allocator needs neither the page nor what it contains. It is cleared under the lock of its chunk, so a
+//!     thread that holds the lock may return the page to the system.
 //!
 //! Pointers keep their provenance: where bits are packed into one, `map_addr` inserts and removes them.
 
@@ -84,6 +89,7 @@ mod shape;
 mod size_class;
 mod sweep;
 mod table;
+pub mod unused_pages;
 mod value;
 
 pub use entry::EntryRef;

@@ -1,6 +1,9 @@
 //! The allocator's statistics, and the return of free pages to the operating system. Memory use is always taken from
 //! the allocator, never estimated by the server.
 //!
+//! All arenas are tracked by `weft_table::unused_pages`, which records the pages that the allocator has returned. They
+//! may become resident again with a huge page, and are returned again with the free pages.
+//!
 //! The allocator does not see the slab of small entries (`weft_table::cells`): it counts the slab's runs as in use as a
 //! whole. Here the bytes that are in use within the runs are counted.
 
@@ -12,6 +15,7 @@ use tikv_jemalloc_ctl::thread::{self, ThreadLocal};
 use tikv_jemalloc_ctl::{Access, AsName, epoch, stats};
 #[cfg(feature = "jemalloc")]
 use weft_table::cells;
+use weft_table::{allocator, unused_pages};
 
 use super::log;
 #[cfg(not(feature = "jemalloc"))]
@@ -91,8 +95,20 @@ static LONG_COMMAND_ARENA: OnceLock<Option<u32>> = OnceLock::new();
 
 /// The allocator refuses a request.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct AllocatorError(tikv_jemalloc_ctl::Error);
+pub enum AllocatorError {
+    /// It refuses a control.
+    #[error(transparent)]
+    Control(#[from] tikv_jemalloc_ctl::Error),
+    /// It cannot create an arena.
+    #[error("no arena can be created: {0}")]
+    NoArena(#[from] std::io::Error),
+}
+
+/// Makes the allocator record the unused pages of the arena that all threads share at first. It is called once, when
+/// the process begins.
+pub fn track_common_arena() {
+    unused_pages::track(0);
+}
 
 /// Makes this thread allocate from an arena that only the callers of this function share.
 ///
@@ -105,8 +121,8 @@ pub struct AllocatorError(tikv_jemalloc_ctl::Error);
 /// # Errors
 /// The allocator's reason. The thread then allocates from the common arenas.
 pub fn use_long_command_arena() -> Result<(), AllocatorError> {
-    let create = || -> Result<u32, tikv_jemalloc_ctl::Error> {
-        let arena: u32 = b"arenas.create\0"[..].name().read()?;
+    let create = || -> Result<u32, AllocatorError> {
+        let arena = allocator::create_arena()?;
         let name = |setting: &str| format!("arena.{arena}.{setting}\0");
         name("dirty_decay_ms").as_bytes().name().write(LONG_COMMAND_DECAY_MS)?;
         // Otherwise the allocator would return contiguous free pages of 8 MB and more at once.
@@ -116,11 +132,10 @@ pub fn use_long_command_arena() -> Result<(), AllocatorError> {
     let mut reason = None;
     let arena = *LONG_COMMAND_ARENA.get_or_init(|| create().map_err(|error| reason = Some(error)).ok());
     match (arena, reason) {
-        (Some(arena), _) => b"thread.arena\0"[..].name().write(arena),
+        (Some(arena), _) => Ok(b"thread.arena\0"[..].name().write(arena)?),
         (None, Some(error)) => Err(error),
         (None, None) => Ok(()),
     }
-    .map_err(AllocatorError)
 }
 
 /// The bytes that a worker has allocated before it takes an arena of its own. A client that looks at an idle server
@@ -146,7 +161,7 @@ pub fn use_own_arena() {
     }
     OWN_ARENA.with(|place| {
         place.get_or_init(|| {
-            let create = || b"arenas.create\0"[..].name().read();
+            let create = || allocator::create_arena().map_err(AllocatorError::from);
             let cpus = std::thread::available_parallelism().map_or(1, usize::from);
             let taken = THREAD_ARENAS
                 .take(ARENAS_PER_CPU * cpus, create)
@@ -268,13 +283,26 @@ fn arena_figures(arena: u32) -> Option<ArenaFigures> {
     })
 }
 
-/// Returns all free pages to the operating system.
+/// Returns all free pages to the operating system, and the resident ones among the unused pages.
 ///
 /// # Errors
 /// The allocator's reason.
 pub fn purge() -> Result<(), AllocatorError> {
     purge_common_arenas()?;
-    purge_long_command_arena()
+    purge_long_command_arena()?;
+    return_unused_pages();
+    Ok(())
+}
+
+/// Returns the bytes of the pages that the allocator has returned and may use again. Most are not resident.
+pub fn unused_page_bytes() -> u64 {
+    unused_pages::unused_bytes()
+}
+
+/// Returns the resident ones among the unused pages to the operating system: pages that the allocator has returned, and
+/// that became resident again with a huge page. Returns their bytes.
+pub fn return_unused_pages() -> u64 {
+    unused_pages::return_to_system()
 }
 
 /// Returns the free pages of all arenas except that of long commands.
@@ -282,7 +310,7 @@ pub fn purge() -> Result<(), AllocatorError> {
 /// # Errors
 /// The allocator's reason.
 pub fn purge_common_arenas() -> Result<(), AllocatorError> {
-    let arenas = tikv_jemalloc_ctl::arenas::narenas::read().map_err(AllocatorError)?;
+    let arenas = tikv_jemalloc_ctl::arenas::narenas::read()?;
     let long = LONG_COMMAND_ARENA.get().copied().flatten();
     (0..arenas)
         .filter(|arena| Some(*arena) != long)
@@ -310,13 +338,15 @@ static PURGING: Mutex<()> = Mutex::new(());
 
 fn purge_arena(arena: u32) -> Result<(), AllocatorError> {
     let _purging = PURGING.lock();
+    // The allocator itself creates an arena for allocations of 8 MB and more.
+    unused_pages::track(arena);
     for kind in ["dirty", "muzzy"] {
         let name = format!("arena.{arena}.{kind}_decay_ms\0");
         let name = name.as_bytes().name();
         // A decay time of zero returns the pages that are free now. Arenas that were never used refuse the change.
         let kept: Result<isize, _> = name.update(0);
         if let Ok(decay_ms) = kept {
-            name.write(decay_ms).map_err(AllocatorError)?;
+            name.write(decay_ms)?;
         }
     }
     Ok(())
@@ -425,6 +455,25 @@ mod tests {
         let _purging = PURGING.lock();
         let decay_ms: isize = b"arena.0.dirty_decay_ms\0"[..].name().read().expect("it is used");
         assert_eq!(decay_ms, -1);
+    }
+
+    #[cfg(feature = "jemalloc")]
+    #[test]
+    fn pages_of_all_arenas_are_recorded_when_they_are_returned() {
+        const BLOCKS: usize = 64;
+        let fill_and_free = || {
+            let blocks: Vec<Vec<u8>> = (0..BLOCKS).map(|_| vec![1u8; 1 << 20]).collect();
+            drop(std::hint::black_box(blocks));
+        };
+        let thread = std::thread::spawn(move || {
+            use_own_arena();
+            fill_and_free();
+            purge().expect("pages can be given back");
+            let bytes = unused_page_bytes();
+            // Other tests may use some of the addresses again.
+            assert!(bytes > (BLOCKS as u64) << 19, "{bytes}");
+        });
+        thread.join().expect("the thread ends well");
     }
 
     /// Memory freed by a thread with its own arena stays there, and is returned on request.

@@ -10,10 +10,15 @@
 //!
 //! Long commands have an arena of their own, too ([`memory::use_long_command_arena`]). Its free pages stay for the next
 //! long command, and are returned when none has run for a while.
+//!
+//! Returned pages can become resident again without being used (`weft_table::unused_pages`). The allocator does not
+//! count them, so their bytes are estimated ([`HiddenPages`]): the process has more resident memory than the allocator
+//! counts. They are wasted like free pages, so the sum of both decides, and both are returned together.
 
 use std::time::Duration;
 
 use crate::observability::memory::{self, AllocatorError, AllocatorFigures};
+use crate::observability::{log, process};
 use weft_os::time::Instant;
 
 /// The interval between two checks.
@@ -30,6 +35,8 @@ const MIN_FREE_BYTES: u64 = 4 << 20;
 const LONG_COMMAND_IDLE_TIME: Duration = Duration::from_secs(20);
 /// A heap that grew by less than this fraction of itself in a period has stopped growing.
 const GROWTH_FRACTION: u64 = 100;
+/// Resident memory of this many bytes may belong to something else than the allocator: the program, and stacks.
+const OTHER_RESIDENT_BYTES: u64 = 16 << 20;
 
 /// The observations of the last check.
 pub struct Reclaimer {
@@ -39,6 +46,7 @@ pub struct Reclaimer {
     long_allocations: u64,
     /// The time at which that number was seen first.
     last_long_allocation: Instant,
+    hidden_pages: HiddenPages,
 }
 
 impl Reclaimer {
@@ -49,6 +57,7 @@ impl Reclaimer {
             next_allowed: Instant::now(),
             long_allocations: 0,
             last_long_allocation: Instant::now(),
+            hidden_pages: HiddenPages::new(),
         }
     }
 
@@ -61,6 +70,8 @@ impl Reclaimer {
         let figures = memory::figures()?;
         let grown = figures.active.saturating_sub(self.active_bytes);
         self.active_bytes = figures.active;
+        let uncounted = process::resident_bytes().map_or(0, |resident| resident.saturating_sub(figures.resident));
+        let hidden = self.hidden_pages.estimate(uncounted, now);
         if self.are_long_commands_idle(memory::long_command_allocations().unwrap_or(0), now)
             && figures.long_commands.free > MIN_FREE_BYTES
         {
@@ -69,8 +80,15 @@ impl Reclaimer {
         if now < self.next_allowed || grown > figures.active / GROWTH_FRACTION {
             return None;
         }
-        let reclaim = select_reclaim(&figures)?;
+        let hidden = match hidden > 0 {
+            true => hidden.min(memory::unused_page_bytes()),
+            false => 0,
+        };
+        let reclaim = select_reclaim(&figures, hidden)?;
         self.next_allowed = now + MIN_PURGE_INTERVAL;
+        if reclaim == Reclaim::Everything {
+            self.hidden_pages.will_be_returned(self.next_allowed);
+        }
         Some(reclaim)
     }
 
@@ -84,6 +102,46 @@ impl Reclaimer {
     }
 }
 
+/// The estimate of unused pages that are resident: the resident memory of the process that the allocator does not
+/// count, beyond what a return leaves.
+///
+/// Something else may have this memory, or the system may not take it back. Then a return changes nothing. So the least
+/// that is there within some time after a return does not count any more, until the memory becomes less.
+struct HiddenPages {
+    /// The uncounted bytes that are not hidden pages.
+    other: u64,
+    /// The time until which a return that was requested has its effect, and the least number of uncounted bytes since.
+    after_return: Option<(Instant, u64)>,
+}
+
+impl HiddenPages {
+    fn new() -> Self {
+        HiddenPages {
+            other: OTHER_RESIDENT_BYTES,
+            after_return: None,
+        }
+    }
+
+    /// Returns the bytes of hidden pages if the process has `uncounted` bytes of resident memory that the allocator
+    /// does not count.
+    fn estimate(&mut self, uncounted: u64, now: Instant) -> u64 {
+        if let Some((until, least)) = &mut self.after_return {
+            *least = uncounted.min(*least);
+            if now >= *until {
+                self.other = *least;
+                self.after_return = None;
+            }
+        }
+        self.other = self.other.min(uncounted).max(OTHER_RESIDENT_BYTES);
+        uncounted.saturating_sub(self.other)
+    }
+
+    /// Records that hidden pages are returned, which takes until `until` at most.
+    fn will_be_returned(&mut self, until: Instant) {
+        self.after_return = Some((until, u64::MAX));
+    }
+}
+
 /// The free pages to return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaim {
@@ -91,7 +149,7 @@ pub enum Reclaim {
     Arrays,
     /// Free pages left by long commands.
     LongCommands,
-    /// All free pages except those of the tables' arrays and of long commands.
+    /// All free pages except those of long commands, and resident pages that are not used, of all arenas.
     Everything,
 }
 
@@ -109,18 +167,24 @@ impl Reclaim {
         match self {
             Reclaim::Arrays => memory::purge_arrays(),
             Reclaim::LongCommands => memory::purge_long_command_arena(),
-            Reclaim::Everything => memory::purge_common_arenas(),
+            Reclaim::Everything => {
+                memory::purge_common_arenas()?;
+                let bytes = memory::return_unused_pages();
+                log::debug!("{bytes} bytes of pages that the allocator had returned before were resident");
+                Ok(())
+            }
         }
     }
 }
 
-fn select_reclaim(figures: &AllocatorFigures) -> Option<Reclaim> {
+/// Returns the pages to return, if the allocator has `figures` and `hidden` bytes of unused pages are resident.
+fn select_reclaim(figures: &AllocatorFigures, hidden: u64) -> Option<Reclaim> {
     let is_wasteful = |free: u64, active: u64, part: u64| free > MIN_FREE_BYTES && free > active / part;
     let arrays = figures.arrays;
     let free = figures
         .resident
         .saturating_sub(figures.active + figures.metadata + arrays.free + figures.long_commands.free);
-    if is_wasteful(free, figures.active, MIN_FREE_FRACTION) {
+    if is_wasteful(free + hidden, figures.active, MIN_FREE_FRACTION) {
         Some(Reclaim::Everything)
     } else if is_wasteful(arrays.free, arrays.active, MIN_FREE_FRACTION_OF_ARRAYS) {
         Some(Reclaim::Arrays)
@@ -144,10 +208,69 @@ mod tests {
             resident: (active + free + 5) << 20,
             ..AllocatorFigures::default()
         };
-        assert_eq!(select_reclaim(&figures(1000, 50)), None);
-        assert_eq!(select_reclaim(&figures(1000, 70)), Some(Reclaim::Everything));
-        assert_eq!(select_reclaim(&figures(10, 3)), None);
-        assert_eq!(select_reclaim(&figures(10, 900)), Some(Reclaim::Everything));
+        assert_eq!(select_reclaim(&figures(1000, 50), 0), None);
+        assert_eq!(select_reclaim(&figures(1000, 70), 0), Some(Reclaim::Everything));
+        assert_eq!(select_reclaim(&figures(10, 3), 0), None);
+        assert_eq!(select_reclaim(&figures(10, 900), 0), Some(Reclaim::Everything));
+    }
+
+    #[test]
+    fn hidden_pages_count_like_free_ones() {
+        let figures = AllocatorFigures {
+            active: 1000 << 20,
+            resident: 1030 << 20,
+            ..AllocatorFigures::default()
+        };
+        assert_eq!(select_reclaim(&figures, 30 << 20), None);
+        assert_eq!(select_reclaim(&figures, 40 << 20), Some(Reclaim::Everything));
+    }
+
+    /// Returns the estimate for some megabytes of uncounted memory, in megabytes.
+    fn estimate(hidden_pages: &mut HiddenPages, uncounted: u64, now: Instant) -> u64 {
+        hidden_pages.estimate(uncounted << 20, now) >> 20
+    }
+
+    #[test]
+    fn memory_that_a_return_does_not_reduce_is_not_returned_again() {
+        let mut pages = HiddenPages::new();
+        let begin = Instant::now();
+        assert_eq!(estimate(&mut pages, 10, begin), 0, "the program and its stacks");
+        assert_eq!(estimate(&mut pages, 116, begin), 100);
+        let returned = begin + MIN_PURGE_INTERVAL;
+        pages.will_be_returned(returned);
+        assert_eq!(estimate(&mut pages, 116, begin + PERIOD), 100, "not yet");
+        assert!((0..600).all(|second| estimate(&mut pages, 116, returned + second * PERIOD) == 0));
+        assert_eq!(
+            estimate(&mut pages, 216, returned + 600 * PERIOD),
+            100,
+            "more than before"
+        );
+    }
+
+    #[test]
+    fn pages_that_become_resident_soon_after_a_return_count() {
+        let mut pages = HiddenPages::new();
+        let begin = Instant::now();
+        let returned = begin + MIN_PURGE_INTERVAL;
+        pages.will_be_returned(returned);
+        assert_eq!(estimate(&mut pages, 16, begin + PERIOD), 0);
+        assert_eq!(estimate(&mut pages, 60, returned), 44);
+        assert_eq!(estimate(&mut pages, 70, returned + PERIOD), 54);
+    }
+
+    #[test]
+    fn pages_that_become_resident_after_a_return_count_again() {
+        let mut pages = HiddenPages::new();
+        let begin = Instant::now();
+        pages.will_be_returned(begin + MIN_PURGE_INTERVAL);
+        assert_eq!(estimate(&mut pages, 116, begin), 100);
+        assert_eq!(estimate(&mut pages, 20, begin + MIN_PURGE_INTERVAL), 0);
+        assert_eq!(estimate(&mut pages, 120, begin + 20 * PERIOD), 100);
+        // A return that takes longer than the interval.
+        pages.will_be_returned(begin + 30 * PERIOD);
+        assert_eq!(estimate(&mut pages, 120, begin + 30 * PERIOD), 0);
+        assert_eq!(estimate(&mut pages, 17, begin + 31 * PERIOD), 0);
+        assert_eq!(estimate(&mut pages, 117, begin + 60 * PERIOD), 100);
     }
 
     #[test]
@@ -161,7 +284,7 @@ mod tests {
             },
             ..AllocatorFigures::default()
         };
-        assert_eq!(select_reclaim(&figures), None);
+        assert_eq!(select_reclaim(&figures, 0), None);
         let mut reclaimer = Reclaimer::new();
         let begin = Instant::now();
         let mut rests = |requests, second| reclaimer.are_long_commands_idle(requests, begin + second * PERIOD);
@@ -185,8 +308,8 @@ mod tests {
             },
             ..AllocatorFigures::default()
         };
-        assert_eq!(select_reclaim(&figures(32, 30)), Some(Reclaim::Arrays));
-        assert_eq!(select_reclaim(&figures(200, 24)), None, "less than an eighth");
-        assert_eq!(select_reclaim(&figures(8, 4)), None, "too few to matter");
+        assert_eq!(select_reclaim(&figures(32, 30), 0), Some(Reclaim::Arrays));
+        assert_eq!(select_reclaim(&figures(200, 24), 0), None, "less than an eighth");
+        assert_eq!(select_reclaim(&figures(8, 4), 0), None, "too few to matter");
     }
 }
