@@ -441,7 +441,8 @@ impl Coordinator {
             return;
         }
         self.next_reclaim = now + reclaim::PERIOD;
-        if let Some(reclaim) = self.reclaimer.next_reclaim(now) {
+        let is_limited = self.server.config.unsigned(id::MAXMEMORY) > 0;
+        if let Some(reclaim) = self.reclaimer.next_reclaim(now, is_limited) {
             let job: BackgroundJob = Box::new(move |_, seat| {
                 if reclaim.needs_compaction() {
                     // Twice, because the second pass fills the slabs that the first one emptied in part.

@@ -25,8 +25,13 @@ use weft_os::time::Instant;
 pub const PERIOD: Duration = Duration::from_secs(1);
 /// The minimum interval between two purges; a heap that grows and shrinks keeps its free pages.
 const MIN_PURGE_INTERVAL: Duration = Duration::from_secs(10);
+/// The same with `maxmemory` while there are more free pages than [`MANY_FREE_FRACTION`]: such a server should not take
+/// much more than its limit, however fast its data change.
+const MIN_PURGE_INTERVAL_IF_LIMITED: Duration = Duration::from_secs(2);
 /// Free pages that are less than this fraction of the used ones stay.
 const MIN_FREE_FRACTION: u64 = 16;
+/// More free pages than this fraction of the used ones are returned sooner.
+const MANY_FREE_FRACTION: u64 = 12;
 /// The same for the arena of the tables' arrays.
 const MIN_FREE_FRACTION_OF_ARRAYS: u64 = 8;
 /// Free pages of less than this many bytes stay.
@@ -41,7 +46,9 @@ const OTHER_RESIDENT_BYTES: u64 = 16 << 20;
 /// The observations of the last check.
 pub struct Reclaimer {
     active_bytes: u64,
-    next_allowed: Instant,
+    last_purge: Instant,
+    /// The time of the last one that was not sooner because memory is limited.
+    last_usual_purge: Instant,
     /// The number of allocations of long commands.
     long_allocations: u64,
     /// The time at which that number was seen first.
@@ -54,7 +61,8 @@ impl Reclaimer {
     pub fn new() -> Self {
         Reclaimer {
             active_bytes: 0,
-            next_allowed: Instant::now(),
+            last_purge: Instant::now(),
+            last_usual_purge: Instant::now(),
             long_allocations: 0,
             last_long_allocation: Instant::now(),
             hidden_pages: HiddenPages::new(),
@@ -62,8 +70,8 @@ impl Reclaimer {
     }
 
     /// Returns the free pages to return now, if any. None in a simulation, where what the allocator keeps differs from
-    /// run to run.
-    pub fn next_reclaim(&mut self, now: Instant) -> Option<Reclaim> {
+    /// run to run. `is_limited` is `true` if `maxmemory` is set.
+    pub fn next_reclaim(&mut self, now: Instant, is_limited: bool) -> Option<Reclaim> {
         if cfg!(feature = "simulated") {
             return None;
         }
@@ -77,17 +85,25 @@ impl Reclaimer {
         {
             return Some(Reclaim::LongCommands);
         }
-        if now < self.next_allowed || grown > figures.active / GROWTH_FRACTION {
+        if now < self.last_purge + MIN_PURGE_INTERVAL_IF_LIMITED || grown > figures.active / GROWTH_FRACTION {
             return None;
         }
+        let is_usual = now >= self.last_usual_purge + MIN_PURGE_INTERVAL;
         let hidden = match hidden > 0 {
             true => hidden.min(memory::unused_page_bytes()),
             false => 0,
         };
-        let reclaim = select_reclaim(&figures, hidden)?;
-        self.next_allowed = now + MIN_PURGE_INTERVAL;
-        if reclaim == Reclaim::Everything {
-            self.hidden_pages.will_be_returned(self.next_allowed);
+        let reclaim = match is_usual {
+            true => select_reclaim(&figures, hidden)?,
+            false if is_limited && has_many_free_pages(&figures, hidden) => Reclaim::FreePages,
+            false => return None,
+        };
+        self.last_purge = now;
+        if is_usual {
+            self.last_usual_purge = now;
+        }
+        if reclaim.returns_hidden_pages() {
+            self.hidden_pages.will_be_returned(now + MIN_PURGE_INTERVAL);
         }
         Some(reclaim)
     }
@@ -136,8 +152,10 @@ impl HiddenPages {
         uncounted.saturating_sub(self.other)
     }
 
-    /// Records that hidden pages are returned, which takes until `until` at most.
+    /// Records that hidden pages are returned, which takes until `until` at most. Further returns until then do not
+    /// put that off: they may change nothing.
     fn will_be_returned(&mut self, until: Instant) {
+        let until = self.after_return.map_or(until, |(earlier, _)| earlier);
         self.after_return = Some((until, u64::MAX));
     }
 }
@@ -150,13 +168,20 @@ pub enum Reclaim {
     /// Free pages left by long commands.
     LongCommands,
     /// All free pages except those of long commands, and resident pages that are not used, of all arenas.
+    FreePages,
+    /// The same after values were compacted, which takes longer.
     Everything,
 }
 
 impl Reclaim {
     /// Returns `true` if values should be compacted first, so that more pages are free.
     pub fn needs_compaction(self) -> bool {
-        self != Reclaim::LongCommands
+        matches!(self, Reclaim::Arrays | Reclaim::Everything)
+    }
+
+    /// Returns `true` if pages that became resident again without being used are returned, too.
+    fn returns_hidden_pages(self) -> bool {
+        matches!(self, Reclaim::FreePages | Reclaim::Everything)
     }
 
     /// Returns the pages to the operating system.
@@ -167,7 +192,7 @@ impl Reclaim {
         match self {
             Reclaim::Arrays => memory::purge_arrays(),
             Reclaim::LongCommands => memory::purge_long_command_arena(),
-            Reclaim::Everything => {
+            Reclaim::FreePages | Reclaim::Everything => {
                 memory::purge_common_arenas()?;
                 let bytes = memory::return_unused_pages();
                 log::debug!("{bytes} bytes of pages that the allocator had returned before were resident");
@@ -177,14 +202,26 @@ impl Reclaim {
     }
 }
 
+/// Returns the bytes of free pages, except those of the tables' arrays and of long commands.
+fn common_free_bytes(figures: &AllocatorFigures) -> u64 {
+    let others = figures.metadata + figures.arrays.free + figures.long_commands.free;
+    figures.resident.saturating_sub(figures.active + others)
+}
+
+/// Returns `true` if free pages are so many that they are returned sooner.
+fn has_many_free_pages(figures: &AllocatorFigures, hidden: u64) -> bool {
+    is_wasteful(common_free_bytes(figures) + hidden, figures.active, MANY_FREE_FRACTION)
+}
+
+/// Returns `true` if free pages are worth returning: they are more than this fraction of the active ones.
+fn is_wasteful(free: u64, active: u64, fraction: u64) -> bool {
+    free > MIN_FREE_BYTES && free > active / fraction
+}
+
 /// Returns the pages to return, if the allocator has `figures` and `hidden` bytes of unused pages are resident.
 fn select_reclaim(figures: &AllocatorFigures, hidden: u64) -> Option<Reclaim> {
-    let is_wasteful = |free: u64, active: u64, part: u64| free > MIN_FREE_BYTES && free > active / part;
     let arrays = figures.arrays;
-    let free = figures
-        .resident
-        .saturating_sub(figures.active + figures.metadata + arrays.free + figures.long_commands.free);
-    if is_wasteful(free + hidden, figures.active, MIN_FREE_FRACTION) {
+    if is_wasteful(common_free_bytes(figures) + hidden, figures.active, MIN_FREE_FRACTION) {
         Some(Reclaim::Everything)
     } else if is_wasteful(arrays.free, arrays.active, MIN_FREE_FRACTION_OF_ARRAYS) {
         Some(Reclaim::Arrays)
@@ -212,6 +249,17 @@ mod tests {
         assert_eq!(select_reclaim(&figures(1000, 70), 0), Some(Reclaim::Everything));
         assert_eq!(select_reclaim(&figures(10, 3), 0), None);
         assert_eq!(select_reclaim(&figures(10, 900), 0), Some(Reclaim::Everything));
+    }
+
+    #[test]
+    fn many_free_pages_are_returned_sooner() {
+        let figures = AllocatorFigures {
+            active: 1200 << 20,
+            resident: 1290 << 20,
+            ..AllocatorFigures::default()
+        };
+        assert!(!has_many_free_pages(&figures, 0));
+        assert!(has_many_free_pages(&figures, 20 << 20));
     }
 
     #[test]
@@ -245,6 +293,19 @@ mod tests {
             100,
             "more than before"
         );
+    }
+
+    #[test]
+    fn frequent_returns_that_change_nothing_end() {
+        let mut pages = HiddenPages::new();
+        let begin = Instant::now();
+        let is_hidden = |second: u32| {
+            let now = begin + second * PERIOD;
+            let hidden = estimate(&mut pages, 116, now) > 0;
+            pages.will_be_returned(now + MIN_PURGE_INTERVAL);
+            hidden
+        };
+        assert!((0..60).map(is_hidden).filter(|hidden| *hidden).count() <= 10);
     }
 
     #[test]
