@@ -15,6 +15,7 @@ import pty
 import re
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -176,6 +177,11 @@ def run_json(top, port, *arguments, environment=()):
     return result.returncode, result.stdout.decode(), result.stderr.decode()
 
 
+def shows_latencies(terminal):
+    pattern = re.compile(r"p50 p99 p99\.9 +\d\S* [µm]s, \d\S* [µm]s, \d\S* [µm]s")
+    wait_until(lambda: pattern.search(terminal.text()), lambda: f"latencies in\n{terminal.text()}")
+
+
 def panels(options, program):
     """Every panel shows the figures of a running server."""
     with Server(program) as server, Terminal(options.top, "-p", str(server.port), "-i", "0.2") as terminal:
@@ -183,6 +189,7 @@ def panels(options, program):
         client.call("CLIENT", "SETNAME", "the-client")
         client.call("SET", b"evil\x1b[2J\xff", "x" * 100_000)
         terminal.shows("Operations/s", "Used memory", "Hit ratio", f"127.0.0.1:{server.port}")
+        shows_latencies(terminal)
         terminal.press("2")
         terminal.shows("Thread", "Busy", "eventloop cycles")
         terminal.press("3")
@@ -445,6 +452,10 @@ def json_figures(options):
                 assert 0.1 < report["interval_s"] < 5
                 assert {row["name"] for row in report["clients"]["rows"]} == {"a\\\\b", "weft-top"}
                 assert any(row["name"] == "info" and row["calls_per_s"] > 0 for row in report["commands"])
+                percentiles = [report["overview"][f"latency_{name}_us"] for name in ("p50", "p99", "p999")]
+                assert 0 < percentiles[0] <= percentiles[1] <= percentiles[2] < 1_100_000, percentiles
+                info = next(row for row in report["commands"] if row["name"] == "info")
+                assert 0 < info["interval_p50_us"] <= info["interval_p99_us"] <= info["interval_p999_us"], info
                 assert report["memory"]["fields"]["used_memory"] > 0
                 assert report["replication"]["role"] == "master"
                 assert list(report["unavailable"]) == ["slots"]
@@ -495,6 +506,43 @@ def documented_user(options):
         assert [row["name"] for row in report["keys"]["rows"]] == ["key"]
 
 
+def without_latencies(options):
+    """A user who may not read latencies sees why, and all that remains. So do all if the server measures none."""
+    programs = [options.server] + ([options.valkey] if options.valkey else [])
+    for program in programs:
+        with Server(program) as server:
+            client = Client(server.port)
+            client.call("ACL", "SETUSER", "joe", "on", ">pw", "+info", "+client|list")
+            arguments = ["-p", str(server.port), "--user", "joe", "-a", "pw", "-i", "0.2"]
+            with Terminal(options.top, *arguments) as terminal:
+                terminal.shows("Latency is not available: NOPERM", "Hit ratio", "Network out", "primary, 0 replicas")
+                terminal.press("3")
+                terminal.shows("p50, p99, p99.9 are not available: NOPERM", "info", "Calls/s")
+            report = json.loads(run_json(options.top, server.port, "--once", "--user", "joe", "-a", "pw")[1])
+            assert "latency|histogram" in report["unavailable"]["latency"], report["unavailable"]
+            assert report["overview"]["latency_p50_us"] is None and report["overview"]["operations_per_s"] > 0
+            client.call("CONFIG", "SET", "latency-tracking", "no")
+            report = json.loads(run_json(options.top, server.port, "--once")[1])
+            assert "latency-tracking" in report["unavailable"]["latency"], report["unavailable"]
+
+
+def reset_statistics(options):
+    """CONFIG RESETSTAT leaves a gap in the latencies, and no nonsense."""
+    programs = [options.server] + ([options.valkey] if options.valkey else [])
+    for program in programs:
+        with Server(program) as server:
+            client = Client(server.port)
+            words = [options.top, "-p", str(server.port), "-i", "0.1", "--json"]
+            with subprocess.Popen(words, stdout=subprocess.PIPE) as top:
+                report = lambda top=top: json.loads(top.stdout.readline())
+                assert report()["overview"]["latency_p50_us"] > 0
+                client.call("CONFIG", "RESETSTAT")
+                wait_until(lambda: report()["overview"]["latency_p50_us"] is None, lambda: "there is no gap")
+                after = report()
+                assert after["overview"]["latency_p50_us"] > 0 and "latency" not in after["unavailable"], after
+                top.terminate()
+
+
 def unix_socket(options):
     """A Unix socket."""
     with tempfile.TemporaryDirectory() as directory:
@@ -521,6 +569,58 @@ def tls(options):
             assert run_json(options.top, port, "--once", "--tls")[0] == 1
 
 
+@contextlib.contextmanager
+def tls_proxy(certificate, key, port):
+    """Accepts TLS with this certificate, and passes the bytes on to a server without TLS. Yields its port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    def copy(source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def serve(connection):
+        with contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) as client:
+            with socket.create_connection(("127.0.0.1", port)) as server:
+                threading.Thread(target=copy, args=(server, client), daemon=True).start()
+                copy(client, server)
+
+    def accept(listener):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        yield listener.getsockname()[1]
+
+
+def tls_version_one(options):
+    """A certificate of X.509 version 1 is refused with a plain reason, and accepted with --insecure."""
+    with tempfile.TemporaryDirectory() as directory, Server(options.server) as server:
+        for algorithm in ["rsa:2048", "ec:prime256v1"]:
+            name, parameter = algorithm.split(":")
+            request, key, certificate = (os.path.join(directory, f"{name}.{end}") for end in ("csr", "key", "crt"))
+            kind = [algorithm] if name == "rsa" else ["ec", "-pkeyopt", f"ec_paramgen_curve:{parameter}"]
+            words = ["openssl", "req", "-new", "-newkey", *kind, "-nodes", "-subj", "/CN=localhost"]
+            subprocess.run([*words, "-keyout", key, "-out", request], check=True, capture_output=True)
+            # Before version 3.4, OpenSSL issues version 1 if there are no extensions.
+            words = ["openssl", "x509", "-req", "-in", request, "-signkey", key, "-days", "2", "-out", certificate]
+            subprocess.run(words, check=True, capture_output=True)
+            words = ["openssl", "x509", "-in", certificate, "-noout", "-text"]
+            text = subprocess.run(words, check=True, capture_output=True).stdout
+            assert b"Version: 1 " in text, text
+            with tls_proxy(certificate, key, server.port) as port:
+                code, _, errors = run_json(options.top, port, "--once", "--tls", "--cacert", certificate)
+                reason = f"connecting to 127.0.0.1:{port}: the certificate of the server has X.509 version 1"
+                assert code == 1 and reason in errors and "--insecure" in errors, errors
+                assert "OtherError" not in errors, errors
+                code, output, errors = run_json(options.top, port, "--once", "--tls", "--insecure")
+                assert code == 0 and json.loads(output)["server"]["name"] == "weft", errors
+
+
 def command_lines(options):
     """Wrong command lines, no server and no terminal have exit codes."""
     assert subprocess.run([options.top, "--nonsense"], capture_output=True, check=False).returncode == 2
@@ -532,7 +632,8 @@ def command_lines(options):
 
 CHECKS = [
     weft_panels, weft_workers, valkey_panels, slots, kill_client, resizing, lost_server, stopped_server, signals, colors,
-    hot_keys, hostile_server, json_figures, passwords, restricted_user, documented_user, unix_socket, tls, command_lines,
+    hot_keys, hostile_server, json_figures, passwords, restricted_user, documented_user,
+    without_latencies, reset_statistics, unix_socket, tls, tls_version_one, command_lines,
 ]
 
 

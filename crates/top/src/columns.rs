@@ -102,12 +102,15 @@ pub const COMMAND_COLUMNS: &[Column<CommandFigures>] = &[
     Column { title: "Calls/s", width: 7, text: |row| format::count(row.calls_per_s), key: |row| number(row.calls_per_s) },
     Column { title: "Per call", width: 8, text: |row| format::microseconds(row.us_per_call), key: |row| number(row.us_per_call) },
     Column { title: "Time", width: 7, text: |row| format::percent(row.time_share), key: |row| number(row.time_share) },
-    Column { title: "p50", width: 8, text: |row| format::microseconds(row.p50_us), key: |row| number(row.p50_us) },
-    Column { title: "p99", width: 8, text: |row| format::microseconds(row.p99_us), key: |row| number(row.p99_us) },
-    Column { title: "p99.9", width: 8, text: |row| format::microseconds(row.p999_us), key: |row| number(row.p999_us) },
+    Column { title: "p50", width: 8, text: |row| format::microseconds(row.interval_p50_us), key: |row| number(row.interval_p50_us) },
+    Column { title: "p99", width: 8, text: |row| format::microseconds(row.interval_p99_us), key: |row| number(row.interval_p99_us) },
+    Column { title: "p99.9", width: 8, text: |row| format::microseconds(row.interval_p999_us), key: |row| number(row.interval_p999_us) },
     Column { title: "Failed", width: 6, text: |row| format::count(Some(row.failed as f64)), key: |row| whole(Some(row.failed)) },
     Column { title: "Reject", width: 6, text: |row| format::count(Some(row.rejected as f64)), key: |row| whole(Some(row.rejected)) },
     Column { title: "Calls", width: 8, text: |row| format::count(Some(row.calls as f64)), key: |row| whole(Some(row.calls)) },
+    Column { title: "All p50", width: 9, text: |row| format::microseconds(row.p50_us), key: |row| number(row.p50_us) },
+    Column { title: "All p99", width: 9, text: |row| format::microseconds(row.p99_us), key: |row| number(row.p99_us) },
+    Column { title: "All p99.9", width: 10, text: |row| format::microseconds(row.p999_us), key: |row| number(row.p999_us) },
 ];
 
 #[rustfmt::skip]

@@ -24,13 +24,19 @@ pub enum ChartFigure {
     Memory,
     /// The share of lookups that found their key.
     HitRatio,
+    /// The median of the latency of commands.
+    LatencyP50,
+    /// The 99th percentile of the latency.
+    LatencyP99,
+    /// The 99.9th percentile of the latency.
+    LatencyP999,
 }
 
 /// The figures of one moment, by [`ChartFigure`].
 #[derive(Debug, Clone, Copy)]
 struct HistoryPoint {
     time_ms: u64,
-    values: [Option<f64>; 6],
+    values: [Option<f64>; 9],
 }
 
 /// The points of the last five minutes.
@@ -50,6 +56,9 @@ impl FigureHistory {
                 overview.network_out_bytes_per_s,
                 overview.used_memory_bytes.map(|bytes| bytes as f64),
                 overview.hit_ratio,
+                overview.latency_p50_us,
+                overview.latency_p99_us,
+                overview.latency_p999_us,
             ],
         });
         let oldest = report.time_ms.saturating_sub(KEPT_MS);

@@ -63,6 +63,12 @@ pub struct ServerIdentity {
 pub struct OverviewFigures {
     /// Commands per second.
     pub operations_per_s: Option<f64>,
+    /// The median of the latency of all commands since the last sample, in microseconds.
+    pub latency_p50_us: Option<f64>,
+    /// The 99th percentile of that latency.
+    pub latency_p99_us: Option<f64>,
+    /// The 99.9th percentile of that latency.
+    pub latency_p999_us: Option<f64>,
     /// The CPU time of the process per second: 1.0 is one core.
     pub cpu_cores: Option<f64>,
     /// The CPU time of the process per command, in microseconds.
@@ -187,6 +193,12 @@ pub struct CommandFigures {
     pub p99_us: Option<f64>,
     /// The 99.9th percentile of the latency.
     pub p999_us: Option<f64>,
+    /// The median of the latency since the last sample in microseconds; `None` if there were no calls.
+    pub interval_p50_us: Option<f64>,
+    /// The 99th percentile of that latency.
+    pub interval_p99_us: Option<f64>,
+    /// The 99.9th percentile of that latency.
+    pub interval_p999_us: Option<f64>,
 }
 
 /// The clients.

@@ -2,6 +2,7 @@
 //!
 //! It uses RESP2, which all servers speak, and one timeout for each request.
 
+mod certificate;
 pub mod reply;
 mod tls;
 mod transport;

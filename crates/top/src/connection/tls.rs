@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 
+use super::certificate::{AnyCertificate, TrustedCertificate, is_version_one};
 use crate::error::{Result, TopError};
 use crate::options::TlsOptions;
 
@@ -30,18 +32,28 @@ pub fn client_config(options: &TlsOptions) -> Result<Arc<ClientConfig>> {
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(refused)?;
-    let builder = if options.insecure {
-        let verifier = Arc::new(AnyCertificate(provider));
-        builder.dangerous().with_custom_certificate_verifier(verifier)
+    let verifier: Arc<dyn ServerCertVerifier> = if options.insecure {
+        Arc::new(AnyCertificate::new(&provider))
     } else {
-        builder.with_root_certificates(authorities(options)?)
+        let roots = Arc::new(authorities(options)?);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+        Arc::new(TrustedCertificate(
+            verifier.map_err(|error| TopError::Tls(error.to_string()))?,
+        ))
     };
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let config = match (&options.certificate, &options.key) {
         (Some(certificate), Some(key)) => {
             let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, error))?;
-            builder
-                .with_client_auth_cert(read_certificates(certificate)?, key)
-                .map_err(refused)?
+            let chain = read_certificates(certificate)?;
+            if chain.first().is_some_and(is_version_one) {
+                return Err(TopError::Tls(format!(
+                    "{}: the certificate has X.509 version 1, but version 3 is required: issue it with an extension \
+                     (-extfile of openssl x509)",
+                    certificate.display()
+                )));
+            }
+            builder.with_client_auth_cert(chain, key).map_err(refused)?
         }
         (None, None) => builder.with_no_client_auth(),
         _ => return Err(TopError::Usage("--cert and --key need each other".to_owned())),
@@ -83,43 +95,4 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 
 fn unusable(path: &Path, error: rustls::pki_types::pem::Error) -> TopError {
     TopError::Tls(format!("{}: {error}", path.display()))
-}
-
-/// Accepts every certificate (`--insecure`). The signatures of the handshake are still checked.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _certificate: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp: &[u8],
-        _now: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

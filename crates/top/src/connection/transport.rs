@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
+use super::certificate;
 use crate::error::{Result, TopError};
 use crate::options::ServerAddress;
 
@@ -139,7 +140,8 @@ impl Transport {
         let mut session =
             ClientConnection::new(Arc::clone(config), name).map_err(|error| TopError::Tls(error.to_string()))?;
         while session.is_handshaking() {
-            session.complete_io(&mut socket).map_err(operation())?;
+            let done = session.complete_io(&mut socket);
+            done.map_err(certificate::plain_error).map_err(operation())?;
         }
         Ok(Transport::Tls(Box::new(StreamOwned::new(session, socket))))
     }

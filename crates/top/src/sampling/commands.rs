@@ -57,6 +57,10 @@ fn command(pair: &InfoPair<'_>, name: &str, value: &str, total_us: u64) -> Comma
         p50_us: percentile("p50"),
         p99_us: percentile("p99"),
         p999_us: percentile("p99.9"),
+        // The histograms of latencies have them.
+        interval_p50_us: None,
+        interval_p99_us: None,
+        interval_p999_us: None,
     }
 }
 

@@ -5,6 +5,7 @@ mod commands;
 pub mod hot_keys;
 pub mod info;
 pub mod keys;
+pub mod latency;
 mod memory;
 mod overview;
 mod replication;
@@ -27,6 +28,7 @@ use clients::CountersById;
 use hot_keys::{HotKeySampling, HotKeysMode};
 use info::{InfoFields, InfoPair};
 use keys::KeySearch;
+use latency::LatencySampling;
 use server_scan::ServerScan;
 use slots::SlotOrder;
 
@@ -66,6 +68,7 @@ struct SlotOrderRefusal {
 pub struct ServerSampler {
     address: String,
     info: Option<InfoFields>,
+    latency: LatencySampling,
     clients: Option<(Instant, CountersById)>,
     slots: Option<(Instant, HashMap<u64, u64>)>,
     refusal: Option<SlotOrderRefusal>,
@@ -85,6 +88,7 @@ impl ServerSampler {
         ServerSampler {
             address,
             info: None,
+            latency: LatencySampling::default(),
             clients: None,
             slots: None,
             refusal: None,
@@ -121,6 +125,8 @@ impl ServerSampler {
                 self.info = Some(info);
             }
         }
+        let run_id = self.info.as_ref().and_then(|info| info.text("run_id"));
+        self.latency.sample(connection, run_id, &mut report)?;
         if wanted.clients {
             self.sample_clients(connection, &mut report)?;
         }
@@ -344,6 +350,7 @@ pub fn sample_report(earlier: &(Instant, String), later: &(Instant, String), cli
     sampler.info = Some(InfoFields::parse(earlier.1.as_bytes(), earlier.0));
     let mut report = TopReport::default();
     sampler.fill_from_info(&InfoFields::parse(later.1.as_bytes(), later.0), &mut report);
+    latency::tests::fill_example(&mut report);
     let (_, counters) = clients::figures(client_list.as_bytes(), &CountersById::new(), None);
     report.clients = Some(clients::figures(client_list.as_bytes(), &counters, Some(1.0)).0);
     let slot = crate::model::SlotRow {

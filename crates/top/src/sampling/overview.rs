@@ -43,6 +43,10 @@ pub fn figures(pair: &InfoPair<'_>) -> OverviewFigures {
     let has_statistics = info.text("keyspace_hits").is_some();
     OverviewFigures {
         operations_per_s: pair.rate("total_commands_processed"),
+        // The histograms of latencies have them.
+        latency_p50_us: None,
+        latency_p99_us: None,
+        latency_p999_us: None,
         cpu_cores: quotient(cpu_s, pair.seconds()),
         cpu_us_per_command: quotient(cpu_s.map(|seconds| seconds * 1e6), commands),
         network_in_bytes_per_s: pair.rate("total_net_input_bytes"),

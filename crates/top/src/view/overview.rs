@@ -9,6 +9,7 @@ use super::theme::Theme;
 use crate::format;
 use crate::history::{ChartFigure, FigureHistory};
 use crate::model::{OverviewFigures, TopReport};
+use crate::sampling::latency;
 
 /// The number of lines of figures.
 const FIGURE_LINES: u16 = 9;
@@ -16,6 +17,8 @@ const FIGURE_LINES: u16 = 9;
 const NAME_WIDTH: usize = 14;
 /// The smallest width for two columns.
 const TWO_COLUMNS: u16 = 70;
+/// The number of charts in a row.
+const CHART_COLUMNS: usize = 3;
 /// Bars have this many steps. The sparkline takes whole numbers.
 const BAR_STEPS: f64 = 10_000.0;
 
@@ -27,7 +30,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, report: &TopReport, history: &Fig
         return;
     }
     let overview = &report.overview;
-    let left = activity(overview);
+    let left = activity(report);
     let right = state(overview, report.time_ms / 1000);
     if area.width < TWO_COLUMNS {
         let lines = [left, right].concat();
@@ -38,7 +41,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, report: &TopReport, history: &Fig
     let [left_area, right_area] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(figures);
     frame.render_widget(Paragraph::new(figure_lines(&left, theme)), left_area);
     frame.render_widget(Paragraph::new(figure_lines(&right, theme)), right_area);
-    draw_charts(frame, charts, overview, history, theme);
+    draw_charts(frame, charts, report, history, theme);
 }
 
 fn figure_lines(figures: &[(&'static str, String)], theme: Theme) -> Vec<Line<'static>> {
@@ -51,7 +54,22 @@ fn figure_lines(figures: &[(&'static str, String)], theme: Theme) -> Vec<Line<'s
     figures.iter().map(line).collect()
 }
 
-fn activity(overview: &OverviewFigures) -> Vec<(&'static str, String)> {
+/// The percentiles of the latency, or the reason why there are none.
+fn latencies(report: &TopReport) -> String {
+    if let Some(reason) = report.unavailable.get(latency::PART) {
+        return reason.clone();
+    }
+    let overview = &report.overview;
+    let percentiles = [
+        overview.latency_p50_us,
+        overview.latency_p99_us,
+        overview.latency_p999_us,
+    ];
+    percentiles.map(format::microseconds).join(", ")
+}
+
+fn activity(report: &TopReport) -> Vec<(&'static str, String)> {
+    let overview = &report.overview;
     let clients = format!(
         "{} of {}, {} blocked",
         format::integer(overview.connected_clients),
@@ -65,13 +83,13 @@ fn activity(overview: &OverviewFigures) -> Vec<(&'static str, String)> {
     );
     vec![
         ("Operations/s", format::count(overview.operations_per_s)),
+        ("p50 p99 p99.9", latencies(report)),
         ("CPU", format!("{} cores", format::decimal(overview.cpu_cores, 2))),
         ("CPU/command", format::microseconds(overview.cpu_us_per_command)),
         ("Network in", format::bytes_per_s(overview.network_in_bytes_per_s)),
         ("Network out", format::bytes_per_s(overview.network_out_bytes_per_s)),
         ("Clients", clients),
         ("Connections/s", connections),
-        ("Hit ratio", format::percent(overview.hit_ratio)),
         ("Errors/s", format::count(overview.error_replies_per_s)),
     ]
 }
@@ -87,6 +105,11 @@ fn state(overview: &OverviewFigures, now_s: u64) -> Vec<(&'static str, String)> 
         format::integer(overview.keys),
         format::integer(overview.keys_with_expiry)
     );
+    let removed = format!(
+        "{} evicted, {} expired",
+        format::count(overview.evicted_keys_per_s),
+        format::count(overview.expired_keys_per_s)
+    );
     vec![
         ("Used memory", format!("{} {limit}", size(overview.used_memory_bytes))),
         (
@@ -95,8 +118,8 @@ fn state(overview: &OverviewFigures, now_s: u64) -> Vec<(&'static str, String)> 
         ),
         ("Resident", size(overview.resident_memory_bytes)),
         ("Keys", keys),
-        ("Evicted/s", format::count(overview.evicted_keys_per_s)),
-        ("Expired/s", format::count(overview.expired_keys_per_s)),
+        ("Removed/s", removed),
+        ("Hit ratio", format::percent(overview.hit_ratio)),
         ("RDB file", rdb_state(overview, now_s)),
         ("AOF", aof_state(overview)),
         ("Role", role(overview)),
@@ -142,43 +165,56 @@ fn role(overview: &OverviewFigures) -> String {
     }
 }
 
-fn draw_charts(frame: &mut Frame<'_>, area: Rect, overview: &OverviewFigures, history: &FigureHistory, theme: Theme) {
+/// A chart: its figure, its title and the newest value.
+type Chart = (ChartFigure, &'static str, String);
+
+/// The charts, in rows.
+fn charts(overview: &OverviewFigures) -> [[Chart; CHART_COLUMNS]; 3] {
+    let latency = |figure, title, value| (figure, title, format::microseconds(value));
     let memory = overview.used_memory_bytes.map(|bytes| bytes as f64);
-    let charts = [
-        (
-            ChartFigure::Operations,
-            "Operations/s",
-            format::count(overview.operations_per_s),
-        ),
-        (ChartFigure::Cpu, "CPU cores", format::decimal(overview.cpu_cores, 2)),
-        (
-            ChartFigure::NetworkIn,
-            "Network in",
-            format::bytes_per_s(overview.network_in_bytes_per_s),
-        ),
-        (
-            ChartFigure::NetworkOut,
-            "Network out",
-            format::bytes_per_s(overview.network_out_bytes_per_s),
-        ),
-        (ChartFigure::Memory, "Used memory", format::bytes(memory)),
-        (ChartFigure::HitRatio, "Hit ratio", format::percent(overview.hit_ratio)),
-    ];
+    let (received, sent) = (overview.network_in_bytes_per_s, overview.network_out_bytes_per_s);
+    [
+        [
+            (
+                ChartFigure::Operations,
+                "Operations/s",
+                format::count(overview.operations_per_s),
+            ),
+            (ChartFigure::Cpu, "CPU cores", format::decimal(overview.cpu_cores, 2)),
+            (ChartFigure::HitRatio, "Hit ratio", format::percent(overview.hit_ratio)),
+        ],
+        [
+            latency(ChartFigure::LatencyP50, "Latency p50", overview.latency_p50_us),
+            latency(ChartFigure::LatencyP99, "p99", overview.latency_p99_us),
+            latency(ChartFigure::LatencyP999, "p99.9", overview.latency_p999_us),
+        ],
+        [
+            (ChartFigure::NetworkIn, "Network in", format::bytes_per_s(received)),
+            (ChartFigure::NetworkOut, "Network out", format::bytes_per_s(sent)),
+            (ChartFigure::Memory, "Used memory", format::bytes(memory)),
+        ],
+    ]
+}
+
+fn draw_charts(frame: &mut Frame<'_>, area: Rect, report: &TopReport, history: &FigureHistory, theme: Theme) {
+    let charts = charts(&report.overview);
     // As many rows of charts as have a title and a line of bars.
-    let rows = (area.height / 2).min(3);
-    let heights = vec![Constraint::Fill(1); usize::from(rows)];
-    let row_areas = Layout::vertical(heights).split(area);
-    for (row_area, pair) in row_areas.iter().zip(charts.chunks_exact(2)) {
-        let columns = Layout::horizontal([Constraint::Fill(1), Constraint::Length(1), Constraint::Fill(1)]);
-        let [left, _, right] = columns.areas(*row_area);
-        for (area, (figure, title, value)) in [left, right].into_iter().zip(pair) {
+    let rows = usize::from(area.height / 2).min(charts.len());
+    let row_areas = Layout::vertical(vec![Constraint::Fill(1); rows]).split(area);
+    for (row_area, row) in row_areas.iter().zip(charts) {
+        let is_latency = row.iter().any(|(figure, ..)| *figure == ChartFigure::LatencyP50);
+        if let (true, Some(reason)) = (is_latency, report.unavailable.get(latency::PART)) {
+            let text = format!("Latency is not available: {reason}");
+            frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), *row_area);
+            continue;
+        }
+        let columns = Layout::horizontal([Constraint::Fill(1); CHART_COLUMNS]).spacing(1);
+        let columns: [Rect; CHART_COLUMNS] = columns.areas(*row_area);
+        for (area, (figure, title, value)) in columns.into_iter().zip(row) {
             let [title_area, bars] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
-            let title = vec![
-                Span::styled(format!("{title} "), theme.title()),
-                Span::raw(value.clone()),
-            ];
+            let title = vec![Span::styled(format!("{title} "), theme.title()), Span::raw(value)];
             frame.render_widget(Line::from(title), title_area);
-            draw_bars(frame, bars, &history.columns(*figure, usize::from(bars.width)), theme);
+            draw_bars(frame, bars, &history.columns(figure, usize::from(bars.width)), theme);
         }
     }
 }

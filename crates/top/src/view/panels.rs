@@ -14,6 +14,7 @@ use crate::model::{
     WorkersFigures,
 };
 use crate::panel::Panel;
+use crate::sampling::latency;
 use crate::state::DashboardState;
 
 /// The number of lines above each table.
@@ -40,10 +41,7 @@ fn head_text(report: &TopReport, state: &DashboardState) -> Option<Vec<String>> 
         Panel::Workers => workers_lines(report.workers.as_ref()?),
         Panel::Commands => {
             report.commands.as_ref()?;
-            vec![
-                "Rates and shares are of the last interval; percentiles and totals".to_owned(),
-                "since the statistics were reset.".to_owned(),
-            ]
+            commands_lines(report)
         }
         Panel::Clients => clients_lines(report.clients.as_ref()?),
         Panel::Slots => slots_lines(report.slots.as_ref()?),
@@ -172,6 +170,17 @@ fn workers_lines(workers: &WorkersFigures) -> Vec<String> {
         .collect();
     let (second, third) = rates.split_at(rates.len().min(4));
     vec![first, second.join(", "), third.join(", ")]
+}
+
+fn commands_lines(report: &TopReport) -> Vec<String> {
+    let second = match report.unavailable.get(latency::PART) {
+        Some(reason) => format!("p50, p99, p99.9 are not available: {reason}"),
+        None => "Totals are since the statistics were reset (on wide screens: percentiles, too).".to_owned(),
+    };
+    vec![
+        "Rates, shares and percentiles are those of the last interval.".to_owned(),
+        second,
+    ]
 }
 
 fn clients_lines(clients: &ClientsFigures) -> Vec<String> {

@@ -86,6 +86,7 @@ fn state(panel: Panel) -> DashboardState {
         let mut report = report(step);
         let share = (step % 10) as f64 / 10.0;
         report.overview.operations_per_s = report.overview.operations_per_s.map(|rate| rate * (0.5 + share));
+        report.overview.latency_p99_us = report.overview.latency_p99_us.map(|us| us * (1.5 - share));
         state.apply_event(PollEvent::Report(Box::new(report)));
     }
     state.apply_action(UserAction::Show(panel));
@@ -131,6 +132,7 @@ fn panels_look_as_expected() {
 #[test]
 fn wide_and_narrow_screens_look_as_expected() {
     compare("clients-wide", &screen(&state(Panel::Clients), 140, 10));
+    compare("commands-wide", &screen(&state(Panel::Commands), 120, 8));
     compare("overview-narrow", &screen(&state(Panel::Overview), 40, 12));
     compare("commands-tiny", &screen(&state(Panel::Commands), 20, 5));
 }
@@ -186,6 +188,30 @@ fn a_refused_info_is_explained_on_every_panel() {
         refused.apply_action(UserAction::Show(panel));
         assert!(screen(&refused, 80, 24).contains("Not available: NOPERM"), "{panel:?}");
     }
+}
+
+#[test]
+fn missing_latencies_are_explained_and_hide_nothing_else() {
+    let mut refused = state(Panel::Overview);
+    let mut without = report(30);
+    without
+        .unavailable
+        .insert("latency", "NOPERM no permissions".to_owned());
+    refused.apply_event(PollEvent::Report(Box::new(without)));
+    let text = screen(&refused, 80, 24);
+    assert!(
+        text.contains("Latency is not available: NOPERM no permissions"),
+        "{text}"
+    );
+    assert!(
+        text.contains("Network out") && text.contains("Operations/s  120K"),
+        "{text}"
+    );
+    assert!(screen(&refused, 40, 12).contains("p50 p99 p99.9 NOPERM no permissions"));
+    refused.apply_action(UserAction::Show(Panel::Commands));
+    let text = screen(&refused, 80, 24);
+    assert!(text.contains("p50, p99, p99.9 are not available: NOPERM"), "{text}");
+    assert!(text.contains("config|get"), "{text}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Tests of the command line.
 
+mod manual;
+
 use std::time::Duration;
 
 use super::{OPTIONS, OutputMode, ParsedCommandLine, ServerAddress, TopOptions, parse};
