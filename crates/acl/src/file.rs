@@ -23,9 +23,9 @@ pub enum LoadUsersError {
          please declare all users in one place"
     )]
     DeclaredTwice,
-    /// The name of a user contains blanks.
+    /// The name of a user contains blanks. Contains the place of its line.
     #[error("Spaces not allowed in ACL usernames")]
-    InvalidName,
+    InvalidName(String),
     /// A rule of a user is invalid.
     #[error("Error loading ACL rule '{rule}' for the user named '{user}': {}", reason.as_str())]
     Rule {
@@ -35,10 +35,39 @@ pub enum LoadUsersError {
         user: String,
         /// The fault of the rule.
         reason: RuleError,
+        /// The place of the line that declares the user, in words.
+        location: String,
     },
     /// The file named by `aclfile` has errors. Contains all of them.
     #[error("Aborting startup because of ACL errors: {0}")]
     File(String),
+}
+
+/// Says which rules are valid.
+pub const ADVICE_FOR_RULES: &str = "Rules are on, off, >PASSWORD, nopass, ~PATTERN of keys, &PATTERN of channels, \
+                                    +COMMAND, -COMMAND, +@CATEGORY and others: ACL CAT lists the categories, COMMAND \
+                                    LIST the commands.";
+
+impl LoadUsersError {
+    /// Returns what the error text lacks: the line at fault, and what would be valid.
+    pub fn advice(&self, config: &Config) -> String {
+        match self {
+            LoadUsersError::DeclaredTwice => {
+                let first = config.users().first().map_or_else(String::new, |line| line.location());
+                let advice = format!("a file with all users, or \"\" if lines 'user' declare them, as {first} does");
+                config.advice(id::ACLFILE, &advice)
+            }
+            LoadUsersError::InvalidName(location) => {
+                format!("This is {location}. A user's name contains no blanks, also not in quotes.")
+            }
+            LoadUsersError::Rule { location, .. } => format!("This is {location}. {ADVICE_FOR_RULES}"),
+            LoadUsersError::File(_) => {
+                let advice = "a file that exists and that the user of the server may read; it may be empty, and has \
+                              lines 'user NAME RULES...'";
+                format!("{} {ADVICE_FOR_RULES}", config.advice(id::ACLFILE, advice))
+            }
+        }
+    }
 }
 
 /// The users of a file that was read.
@@ -117,7 +146,7 @@ impl Acl {
         }
         for directive in config.users() {
             if let [name, rules @ ..] = directive.arguments.as_slice() {
-                self.declare_user(name, rules, config)?;
+                self.declare_user(name, rules, config, &|| directive.location())?;
             }
         }
         if has_file {
@@ -128,10 +157,17 @@ impl Acl {
         Ok(())
     }
 
-    fn declare_user(&self, name: &[u8], rules: &[Vec<u8>], config: &Config) -> Result<(), LoadUsersError> {
+    /// Creates a user. `locate` returns the place of the line that declares it.
+    fn declare_user(
+        &self,
+        name: &[u8],
+        rules: &[Vec<u8>],
+        config: &Config,
+        locate: &dyn Fn() -> String,
+    ) -> Result<(), LoadUsersError> {
         let ground = self.selector_defaults(config);
         if has_blanks(name) {
-            return Err(LoadUsersError::InvalidName);
+            return Err(LoadUsersError::InvalidName(locate()));
         }
         let shown_name = String::from_utf8_lossy(name);
         let mut user = UserRules::new(ground);
@@ -140,6 +176,7 @@ impl Acl {
                 rule: String::from_utf8_lossy(&rule).into_owned(),
                 user: shown_name.clone().into_owned(),
                 reason,
+                location: locate(),
             })?;
         }
         if !user.is_enabled() {

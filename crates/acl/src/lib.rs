@@ -51,7 +51,7 @@ mod tests;
 pub use account::{AclAccount, Login};
 pub use catalogue::{CatalogueEntry, Category, CommandCatalogue, CommandId};
 pub use check::{AccessRequest, ChannelUse, Denial, DenialReason, KeyAccess};
-pub use file::{FileUsers, InvalidUserDirective, LoadUsersError, check_declarations, parse_file};
+pub use file::{ADVICE_FOR_RULES, FileUsers, InvalidUserDirective, LoadUsersError, check_declarations, parse_file};
 pub use log::{AclLog, AclLogEntry as LogEntry, DenialContext, DeniedAccess};
 pub use password::random_digits;
 pub use rules::{RuleError, UnclosedSelector, has_blanks, merge_selectors};

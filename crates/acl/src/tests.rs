@@ -449,6 +449,43 @@ fn config_with_file(path: &std::path::Path) -> Config {
     Config::load(&command_line).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Loads the users of a configuration, which must fail. Returns the advice.
+fn advice_of_failed_load(lines: &str) -> String {
+    let command_line = CommandLine {
+        options: lines.into(),
+        ..CommandLine::default()
+    };
+    let config = Config::load(&command_line).unwrap_or_else(|error| panic!("{error}"));
+    let error = Acl::new(catalogue()).load_at_start(&config);
+    error.expect_err("the users are invalid").advice(&config)
+}
+
+#[test]
+fn errors_of_a_start_name_the_line_and_what_would_be_valid() {
+    let rule = advice_of_failed_load("user joe on +get\nuser ann +@nosuch\n");
+    assert_eq!(rule, format!("This is the option --user. {ADVICE_FOR_RULES}"));
+    let name = advice_of_failed_load("user \"a b\" on\n");
+    assert!(
+        name.starts_with("This is the option --user. A user's name contains no blanks"),
+        "{name}"
+    );
+    let twice = advice_of_failed_load("aclfile f\nuser joe on\n");
+    assert!(twice.starts_with("aclfile is 'f': a file with all users, "), "{twice}");
+    assert!(
+        twice.contains("the option --user") && twice.ends_with("It is set by the option --aclfile."),
+        "{twice}"
+    );
+    let missing = advice_of_failed_load("aclfile /nonexistent/users\n");
+    assert!(
+        missing.starts_with("aclfile is '/nonexistent/users': a file that exists "),
+        "{missing}"
+    );
+    assert!(
+        missing.contains("it may be empty") && missing.contains("It is set by the option --aclfile."),
+        "{missing}"
+    );
+}
+
 /// ACL LOAD must not bring the users back that ACL SAVE, on another thread, is replacing in the file.
 #[test]
 fn users_are_not_read_from_a_file_that_is_being_written() {

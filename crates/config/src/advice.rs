@@ -1,12 +1,12 @@
 //! Advice in errors: what a line of the configuration may contain.
 
-use std::path::Path;
-
 use super::numbers::format_with_unit;
 use super::parameters::{
-    self, Adjustment, NamedParameter, NumberNotation, Parameter, ParameterFlags, ParameterKind, SpecialKind, TextCheck,
+    self, Adjustment, NamedParameter, NumberNotation, Parameter, ParameterFlags, ParameterId, ParameterKind,
+    SpecialKind, TextCheck,
 };
 use super::value::ParameterValue;
+use super::values::Config;
 
 /// The directives, which are no parameters, and their arguments.
 pub const DIRECTIVES: [(&str, &str); 5] = [
@@ -28,6 +28,9 @@ pub const FOR_MODULES: &str =
     "Weft loads no modules: remove the lines loadmodule, and the settings of modules, whose names have a dot.";
 /// Advice for the directive of Sentinels.
 pub const FOR_SENTINEL: &str = "Weft does not run as a Sentinel: remove the line.";
+/// Advice for a log file that cannot be opened.
+pub const FOR_LOG_FILE: &str = "a file that the user of the server may write, in a directory that exists; \"\" is \
+                                standard output";
 /// Advice for files that include each other.
 pub const FOR_INCLUDES: &str = "Remove one of the include lines of the cycle.";
 /// Advice for a replica with cluster mode.
@@ -53,13 +56,23 @@ pub fn for_parameter(named: NamedParameter) -> String {
     format!("{} {takes} {}{default}.", named.name, accepted_values(parameter))
 }
 
-/// Returns a sentence about a log file that cannot be opened.
-pub fn for_log_file(path: &Path) -> String {
-    format!(
-        "logfile is '{}': a file that the user of the server may write, in a directory that exists; \"\" is standard \
-         output.",
-        path.display()
-    )
+impl Config {
+    /// Returns sentences about a parameter whose value does not work: the value, `valid`, which says what would work,
+    /// and the line that sets the parameter. The value of a secret is left out.
+    pub fn advice(&self, id: ParameterId, valid: &str) -> String {
+        let parameter = id.parameter();
+        let value = self.printed(id);
+        let value = match value.as_slice() {
+            [] => "is empty".into(),
+            _ if parameter.flags.contains(ParameterFlags::SENSITIVE) => "is not usable".into(),
+            value => format!("is '{}'", String::from_utf8_lossy(value)),
+        };
+        let source = match self.setting_location(id) {
+            Some(location) => format!(" It is set by {location}."),
+            None => String::new(),
+        };
+        format!("{} {value}: {valid}.{source}", parameter.name)
+    }
 }
 
 /// Returns a sentence about a name that is neither a parameter nor a directive, or has too few or too many arguments.
@@ -83,13 +96,17 @@ pub fn for_directive(name: &[u8]) -> String {
 
 /// Returns the name of a parameter or directive that differs from `name` by a few letters.
 fn similar_name(name: &[u8]) -> Option<&'static str> {
+    let directives = DIRECTIVES.iter().map(|(directive, _)| *directive);
+    similar_of(name, parameters::names().map(|named| named.name).chain(directives))
+}
+
+/// Returns the one of `known` that differs from `name` by a few letters.
+pub fn similar_of(name: &[u8], known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     if name.len() > MAX_NAME_BYTES {
         return None;
     }
     let most = (1 + name.len() / 4).min(MAX_DIFFERENCES);
-    parameters::names()
-        .map(|named| named.name)
-        .chain(DIRECTIVES.iter().map(|(directive, _)| *directive))
+    known
         .map(|known| (differences(name, known.as_bytes()), known))
         .filter(|(count, _)| *count <= most)
         .min_by_key(|(count, _)| *count)

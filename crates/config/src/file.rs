@@ -219,9 +219,12 @@ impl ConfigFileReader {
             return Ok(());
         };
         match parameters::find(name) {
-            Some(named) => self
-                .parse_parameter(named, arguments)
-                .map_err(|reason| LineError::new(reason.to_string(), advice::for_parameter(named))),
+            Some(named) => {
+                self.parse_parameter(named, arguments)
+                    .map_err(|reason| LineError::new(reason.to_string(), advice::for_parameter(named)))?;
+                self.origin.locations.insert(named.id, place.location());
+                Ok(())
+            }
             None => self.parse_directive(&name.to_ascii_lowercase(), arguments, place, depth),
         }
     }
@@ -334,7 +337,7 @@ impl ConfigFileReader {
             let path = Path::new(std::ffi::OsStr::from_bytes(&logfile));
             if let Err(error) = open_log_file(path) {
                 let reason = format!("Can't open the log file: {}", error_text(&error));
-                return whole(reason, advice::for_log_file(path));
+                return whole(reason, config.advice(id::LOGFILE, advice::FOR_LOG_FILE));
             }
         }
         if config.boolean(id::CLUSTER_ENABLED) && config.primary().is_some() {

@@ -40,6 +40,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub use advice::similar_of;
 pub use command_line::{CommandLine, StartAction, program_version};
 pub use parameters::{ChangeAction, ParameterFlags, ParameterId, find, id};
 pub use rewrite::{ConfigRewriteError, RewriteScope};

@@ -55,7 +55,9 @@ impl Config {
     pub fn rewrite(&self, users: &[Vec<u8>], extent: RewriteScope) -> Result<(), ConfigRewriteError> {
         let file = self.file().ok_or(ConfigRewriteError::NoFile)?;
         let _changing = self.change_lock.lock();
-        Ok(rewrite_file(self, file, users, extent)?)
+        rewrite_file(self, file, users, extent)?;
+        self.forget_locations();
+        Ok(())
     }
 
     /// Returns the updated text of the file that contained `old`.

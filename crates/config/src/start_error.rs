@@ -37,7 +37,7 @@ pub struct SourceLine {
 
 impl SourceLine {
     /// Returns the place of the line in words. The values of options may be secrets, so only their names are shown.
-    fn location(&self) -> String {
+    pub(super) fn location(&self) -> String {
         let number = self.number_in_source;
         match &self.source {
             LineSource::File(path) => format!("line {number} of {}", path.display()),
@@ -150,10 +150,20 @@ pub struct ConfigDirective {
 impl ConfigDirective {
     /// Returns the error that stops the start because of this line.
     pub fn error(&self, reason: impl Into<String>) -> StartError {
+        self.error_with_advice(reason, "")
+    }
+
+    /// Returns the same error with a sentence that says what would be valid.
+    pub fn error_with_advice(&self, reason: impl Into<String>, advice: impl Into<String>) -> StartError {
         StartError::Configuration {
             place: Some(self.place.clone()),
             reason: reason.into(),
-            advice: String::new(),
+            advice: advice.into(),
         }
+    }
+
+    /// Returns the place of the line in words, such as `line 3 of /etc/weft.conf`.
+    pub fn location(&self) -> String {
+        self.place.location()
     }
 }

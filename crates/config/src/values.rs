@@ -1,5 +1,6 @@
 //! [`Config`]: the values of all parameters, shared by all threads, and CONFIG GET.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub struct Config {
     /// lock; it uses [`Config::try_begin_change`].
     pub(super) change_lock: ReentrantMutex<()>,
     pub(super) origin: ConfigOrigin,
+    /// The places of the lines that set the parameters, in words. A parameter that has changed since has none.
+    locations: RwLock<BTreeMap<ParameterId, String>>,
 }
 
 /// Keeps other threads from changing the configuration.
@@ -40,6 +43,8 @@ pub(super) struct ConfigOrigin {
     pub(super) file: Option<PathBuf>,
     pub(super) users: Vec<ConfigDirective>,
     pub(super) renamed_commands: Vec<ConfigDirective>,
+    /// The places of the last lines about parameters, in words.
+    pub(super) locations: BTreeMap<ParameterId, String>,
 }
 
 impl Config {
@@ -53,18 +58,21 @@ impl Config {
     ///
     /// # Panics
     /// If the number of values differs from the number of parameters.
-    pub(super) fn new(values: &[ParameterValue], origin: ConfigOrigin) -> Config {
+    pub(super) fn new(values: &[ParameterValue], mut origin: ConfigOrigin) -> Config {
         assert_eq!(values.len(), COUNT, "one value per parameter");
+        let locations = std::mem::take(&mut origin.locations);
         let config = Config {
             numbers: std::array::from_fn(|_| AtomicI64::new(0)),
             non_numbers: RwLock::new(vec![None; COUNT].into()),
             generation: AtomicU64::new(0),
             change_lock: ReentrantMutex::new(()),
             origin,
+            locations: RwLock::default(),
         };
         for (id, value) in ParameterId::all().zip(values) {
             config.store(id, value.clone());
         }
+        *config.locations.write() = locations;
         config
     }
 
@@ -77,6 +85,7 @@ impl Config {
             generation: AtomicU64::new(0),
             change_lock: ReentrantMutex::new(()),
             origin: ConfigOrigin::default(),
+            locations: RwLock::default(),
         }
     }
 
@@ -229,6 +238,17 @@ impl Config {
         self.origin.file.as_deref()
     }
 
+    /// Returns the place of the line or the option that gave a parameter its present value, in words. Returns `None`
+    /// for a default, for a value that has been set since, and once the file has been rewritten.
+    pub fn setting_location(&self, id: ParameterId) -> Option<String> {
+        self.locations.read().get(&id).cloned()
+    }
+
+    /// Forgets the places of lines: the file has others now.
+    pub(super) fn forget_locations(&self) {
+        self.locations.write().clear();
+    }
+
     /// Returns the `user` lines of the file. Their arguments are the name and its rules.
     pub fn users(&self) -> &[ConfigDirective] {
         &self.origin.users
@@ -285,6 +305,7 @@ impl Config {
     }
 
     pub(super) fn store(&self, id: ParameterId, value: ParameterValue) {
+        self.locations.write().remove(&id);
         match value {
             ParameterValue::Number(number) => self.numbers[id.index()].store(number, Ordering::Relaxed),
             other => {

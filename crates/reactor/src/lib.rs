@@ -46,9 +46,10 @@
 //!    as the program, as jemalloc declares it. No other item exports that name.
 //! 6. **Locales.** A locale is created for one owner, is only read afterwards (by any thread), and is freed by its
 //!    owner.
-//! 7. **The program's code.** A private mapping of the program's file that is executable and not writable, and of which
-//!    the process has no private copies of pages, has the contents of the file. Its pages may leave the page tables:
-//!    the kernel maps them again. The mapping lasts as long as the program.
+//! 7. **Code and constants.** A private mapping of the program's file, or of a library's, that is not writable, and of
+//!    which the process has no private copies of pages, has the contents of the file. Its pages may leave the page
+//!    tables: the kernel maps them again. A mapping that existed before the program had threads is complete, and lasts
+//!    as long as the program, because what is loaded at the start is never unloaded.
 
 mod affinity;
 mod allocator_options;
@@ -80,5 +81,5 @@ pub use process_title::set_process_title;
 pub use sending::SendQueue;
 pub use signals::{ShutdownSignal, SignalReceiver};
 pub use socket::Socket;
-pub use start_code::release_start_code;
+pub use start_code::{record_start_mappings, release_start_code};
 pub use waker::Waker;

@@ -8,6 +8,8 @@ use rustls::Connection as Session;
 use weft_os::sync::Mutex;
 use weft_reactor::{Output, Reactor, ReceiveOutcome, SendOutcome, SendQueue, Token};
 
+use super::error::SessionError;
+
 /// The maximum bytes of one connection that are encrypted per turn, since all other connections wait meanwhile.
 pub const TURN_SHARE_BYTES: usize = 512 * 1024;
 /// The maximum bytes that are encrypted before they are offered to the socket.
@@ -239,10 +241,7 @@ impl TlsLayerState {
     /// Decrypts records and appends their contents.
     fn decrypt_into(&mut self, mut records: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
         while !records.is_empty() && self.session.read_tls(&mut records)? > 0 {
-            let state = self
-                .session
-                .process_new_packets()
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            let state = self.session.process_new_packets().map_err(SessionError::from)?;
             let mut left = state.plaintext_bytes_to_read();
             self.is_peer_closed = state.peer_has_closed();
             into.reserve(left);

@@ -13,6 +13,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion, server::NoClientAuth};
 
 use super::certificate::{self, CertificateInfo};
+use super::error::certificate_error_text;
 use super::reissue::CertificateFiles;
 use super::sessions::SessionCache;
 use super::trust::{ClientVerifier, ServerVerifier, TrustedAuthorities};
@@ -54,6 +55,29 @@ struct CertificateAndKey {
     key: PrivateKeyDer<'static>,
 }
 
+/// The parameters that name a certificate and its private key.
+struct PairParameters {
+    certificate: ParameterId,
+    key: ParameterId,
+    pass: ParameterId,
+}
+
+const SERVER_PAIR: PairParameters = PairParameters {
+    certificate: id::TLS_CERT_FILE,
+    key: id::TLS_KEY_FILE,
+    pass: id::TLS_KEY_FILE_PASS,
+};
+const CLIENT_PAIR: PairParameters = PairParameters {
+    certificate: id::TLS_CLIENT_CERT_FILE,
+    key: id::TLS_CLIENT_KEY_FILE,
+    pass: id::TLS_CLIENT_KEY_FILE_PASS,
+};
+
+/// The parameters that make a server use TLS.
+const USERS_OF_TLS: [ParameterId; 3] = [id::TLS_PORT, id::TLS_REPLICATION, id::TLS_CLUSTER];
+const VALID_FILE: &str = "a file in PEM format that the user of the server may read";
+const VALID_DIRECTORY: &str = "a directory with files in PEM format that the user of the server may read";
+
 /// The settings that both directions of connections share.
 struct SharedTlsConfig {
     provider: Arc<CryptoProvider>,
@@ -73,9 +97,39 @@ fn log_error<Reason: Display>(what: String) -> impl FnOnce(Reason) -> UnusableTl
     }
 }
 
-fn log_warning(line: &str) -> UnusableTlsConfig {
+fn log_warning(line: &str, advice: &str) -> UnusableTlsConfig {
     log::warn!("{line}");
+    log::warn!("{advice}");
     UnusableTlsConfig
+}
+
+/// Returns a function for `inspect_err` that logs which parameter names the file at fault, and what would be valid.
+fn log_advice(config: &Config, id: ParameterId, valid: &str) -> impl FnOnce(&UnusableTlsConfig) {
+    move |_| log::warn!("{}", config.advice(id, valid))
+}
+
+/// Returns a sentence about the parameters that belong together, and about those that require them.
+fn advice_for_pair(config: &Config) -> String {
+    let [certificate, key] = [id::TLS_CERT_FILE, id::TLS_KEY_FILE].map(|id| match config.setting_location(id) {
+        Some(location) => format!("{} (set by {location})", id.parameter().name),
+        None => id.parameter().name.into(),
+    });
+    let users = USERS_OF_TLS
+        .into_iter()
+        .filter(|id| config.integer(*id) != 0)
+        .map(|id| match config.setting_location(id) {
+            Some(location) => format!("{}, set by {location}", id.parameter().name),
+            None => id.parameter().name.into(),
+        });
+    let users = users.collect::<Vec<String>>().join("; ");
+    let needed = format!(
+        "TLS needs both {certificate}, the certificate of the server, and {key}, its private key, each a file in PEM \
+         format."
+    );
+    match users.is_empty() {
+        true => needed,
+        false => format!("{needed} TLS is required by {users}."),
+    }
 }
 
 impl TlsMaterial {
@@ -86,8 +140,9 @@ impl TlsMaterial {
     pub fn read(config: &Config) -> Result<TlsMaterial, UnusableTlsConfig> {
         let fingerprint = files::fingerprint(config);
         let file = |id| files::path(config, id);
-        let certificate = file(id::TLS_CERT_FILE).ok_or_else(|| log_warning("No tls-cert-file configured!"))?;
-        let key = file(id::TLS_KEY_FILE).ok_or_else(|| log_warning("No tls-key-file configured!"))?;
+        let missing = |line: &str| log_warning(line, &advice_for_pair(config));
+        file(id::TLS_CERT_FILE).ok_or_else(|| missing("No tls-cert-file configured!"))?;
+        file(id::TLS_KEY_FILE).ok_or_else(|| missing("No tls-key-file configured!"))?;
         let wants_authorities = ClientCertificates::from_config(config) != ClientCertificates::NotRequested
             || config.boolean(id::TLS_CLUSTER)
             || config.boolean(id::TLS_REPLICATION);
@@ -96,25 +151,23 @@ impl TlsMaterial {
             return Err(log_warning(
                 "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or \
                  tls-auth-clients are enabled!",
+                &advice_for_authorities(config),
             ));
         }
-        let versions = ciphers::parse_versions(&text_parameter(config, id::TLS_PROTOCOLS)).ok_or(UnusableTlsConfig)?;
-        let pair = CertificateAndKey::read(config, &certificate, &key, &config.text(id::TLS_KEY_FILE_PASS))?;
+        let versions = ciphers::parse_versions(&text_parameter(config, id::TLS_PROTOCOLS))
+            .ok_or(UnusableTlsConfig)
+            .inspect_err(log_advice(config, id::TLS_PROTOCOLS, "TLSv1.2, TLSv1.3 or both"))?;
+        let pair = CertificateAndKey::read(config, &SERVER_PAIR)?.ok_or(UnusableTlsConfig)?;
         let authorities = read_authorities(config)?;
         let provider = Arc::new(crypto_provider(config)?);
         if let Some(path) = file(id::TLS_DH_PARAMS_FILE) {
             std::fs::File::open(&path)
                 .map_err(|error| error_text(&error))
-                .map_err(log_error(format!("Failed to load {}", path.display())))?;
+                .map_err(log_error(format!("Failed to load {}", path.display())))
+                .inspect_err(log_advice(config, id::TLS_DH_PARAMS_FILE, VALID_FILE))?;
             log::info!("tls-dh-params-file is ignored: only elliptic-curve key exchange is supported.");
         }
-        let own_client = match (file(id::TLS_CLIENT_CERT_FILE), file(id::TLS_CLIENT_KEY_FILE)) {
-            (Some(certificate), Some(key)) => {
-                let pass = config.text(id::TLS_CLIENT_KEY_FILE_PASS);
-                Some(CertificateAndKey::read(config, &certificate, &key, &pass)?)
-            }
-            _ => None,
-        };
+        let own_client = CertificateAndKey::read(config, &CLIENT_PAIR)?;
         let label = |chain: &[CertificateDer<'_>]| chain.first().and_then(|der| certificate::read_info(der));
         let figures = TlsFigures {
             server: label(&pair.chain),
@@ -157,8 +210,23 @@ impl TlsMaterial {
 }
 
 impl CertificateAndKey {
-    /// Reads the files and checks that they belong together.
-    fn read(config: &Config, certificate: &Path, key: &Path, pass: &[u8]) -> Result<Self, UnusableTlsConfig> {
+    /// Reads the files that the parameters name and checks that they belong together. Returns `None` if a parameter is
+    /// empty; as in Valkey, a single one has no effect.
+    fn read(config: &Config, names: &PairParameters) -> Result<Option<Self>, UnusableTlsConfig> {
+        match (files::path(config, names.certificate), files::path(config, names.key)) {
+            (Some(certificate), Some(key)) => Self::read_files(config, names, &certificate, &key).map(Some),
+            (None, None) => Ok(None),
+            (Some(_), None) => Ok(log_unused(config, names.certificate, names.key)),
+            (None, Some(_)) => Ok(log_unused(config, names.key, names.certificate)),
+        }
+    }
+
+    fn read_files(
+        config: &Config,
+        names: &PairParameters,
+        certificate: &Path,
+        key: &Path,
+    ) -> Result<Self, UnusableTlsConfig> {
         let of_certificate = || format!("Failed to load certificate: {}", certificate.display());
         let of_key = || format!("Failed to load private key: {}", key.display());
         let authorities = files::path(config, id::TLS_CA_CERT_FILE);
@@ -167,22 +235,60 @@ impl CertificateAndKey {
             key,
             authorities: authorities.as_deref(),
         });
-        let chain = chain.map_err(log_error(of_certificate()))?;
-        let private = files::read_private_key(key, pass).map_err(log_error(of_key()))?;
+        let chain = chain.map_err(log_error(of_certificate())).inspect_err(log_advice(
+            config,
+            names.certificate,
+            VALID_FILE,
+        ))?;
+        let private = files::read_private_key(key, &config.text(names.pass))
+            .map_err(log_error(of_key()))
+            .inspect_err(log_advice(config, names.key, VALID_FILE))?;
         match CertifiedKey::from_der(chain.clone(), private.clone_key(), &ring::default_provider()) {
             Ok(_) => Ok(CertificateAndKey { chain, key: private }),
             Err(rustls::Error::InconsistentKeys(_)) => {
                 let owner = certificate.display();
-                Err(log_error(of_key())(format!(
-                    "it does not belong to the certificate in {owner}"
-                )))
+                let reason = format!("it does not belong to the certificate in {owner}");
+                let valid = format!(
+                    "the private key of the certificate in {}",
+                    names.certificate.parameter().name
+                );
+                Err(log_error(of_key())(reason)).inspect_err(log_advice(config, names.key, &valid))
             }
-            Err(rustls::Error::InvalidCertificate(reason)) => Err(log_error(of_certificate())(reason)),
+            Err(rustls::Error::InvalidCertificate(reason)) => {
+                Err(log_error(of_certificate())(certificate_error_text(&reason)))
+            }
             Err(_) => Err(log_error(of_key())(
                 "it is none of the supported keys, which are RSA with at least 2048 bits, P-256, P-384 and Ed25519",
             )),
         }
     }
+}
+
+/// Logs that a parameter has no effect without another one.
+fn log_unused(config: &Config, set: ParameterId, missing: ParameterId) -> Option<CertificateAndKey> {
+    let missing = missing.parameter().name;
+    let valid = format!("it has no effect without {missing}, and connections to other servers use tls-cert-file");
+    log::warn!("{}", config.advice(set, &valid));
+    None
+}
+
+/// Returns a sentence about the parameters that require authorities.
+fn advice_for_authorities(config: &Config) -> String {
+    let users = [id::TLS_AUTH_CLIENTS, id::TLS_REPLICATION, id::TLS_CLUSTER].into_iter();
+    let users = users.filter(|id| config.integer(*id) != 0).map(|id| {
+        let name = id.parameter().name;
+        let value = String::from_utf8_lossy(&config.printed(id)).into_owned();
+        match config.setting_location(id) {
+            Some(location) => format!("{name} is '{value}', set by {location}"),
+            None => format!("{name} is '{value}'"),
+        }
+    });
+    let users = users.collect::<Vec<String>>().join("; ");
+    format!(
+        "{users}. tls-ca-cert-file is a file, and tls-ca-cert-dir a directory, with the certificates of the \
+         authorities that issue those of clients and servers; without them, tls-auth-clients, tls-replication and \
+         tls-cluster must be no."
+    )
 }
 
 fn read_authorities(config: &Config) -> Result<Vec<CertificateDer<'static>>, UnusableTlsConfig> {
@@ -194,10 +300,16 @@ fn read_authorities(config: &Config) -> Result<Vec<CertificateDer<'static>>, Unu
     };
     let mut all = Vec::new();
     if let Some(file) = files::path(config, id::TLS_CA_CERT_FILE) {
-        all.extend(files::read_certificates(&file).map_err(log_error(what(&file)))?);
+        all.extend(
+            files::read_certificates(&file)
+                .map_err(log_error(what(&file)))
+                .inspect_err(log_advice(config, id::TLS_CA_CERT_FILE, VALID_FILE))?,
+        );
     }
     if let Some(directory) = files::path(config, id::TLS_CA_CERT_DIR) {
-        let inside = files::read_certificate_directory(&directory).map_err(log_error(what(&directory)))?;
+        let inside = files::read_certificate_directory(&directory)
+            .map_err(log_error(what(&directory)))
+            .inspect_err(log_advice(config, id::TLS_CA_CERT_DIR, VALID_DIRECTORY))?;
         if inside.is_empty() {
             log::warn!(
                 "No file of the directory in tls-ca-cert-dir contains a certificate: {}",
@@ -216,11 +328,19 @@ fn crypto_provider(config: &Config) -> Result<CryptoProvider, UnusableTlsConfig>
     );
     let mut suites = ciphers::select_suites(&list13);
     if suites.is_empty() {
-        return Err(log_warning(&format!("Failed to configure ciphersuites: {list13}")));
+        let valid = "names of cipher suites of TLS 1.3, such as TLS_AES_256_GCM_SHA384, separated by colons";
+        return Err(log_warning(
+            &format!("Failed to configure ciphersuites: {list13}"),
+            &config.advice(id::TLS_CIPHERSUITES, valid),
+        ));
     }
     let ciphers = ciphers::select_ciphers(&list);
     if ciphers.is_empty() {
-        return Err(log_warning(&format!("Failed to configure ciphers: {list}")));
+        let valid = "names of ciphers of TLS 1.2, such as ECDHE-RSA-AES256-GCM-SHA384, separated by colons";
+        return Err(log_warning(
+            &format!("Failed to configure ciphers: {list}"),
+            &config.advice(id::TLS_CIPHERS, valid),
+        ));
     }
     suites.extend(ciphers);
     Ok(CryptoProvider {

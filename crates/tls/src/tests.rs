@@ -16,6 +16,7 @@ use rustls::server::danger::ClientCertVerifier as _;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 use weft_reactor::{Event, Output, Reactor, ReceiveOutcome, SendOutcome, Socket};
 
+use super::error::{SessionError, VersionOneOfPeer};
 use super::layer::TURN_SHARE_BYTES;
 use super::reissue::CertificateFiles;
 use super::trust::{ClientVerifier, ServerVerifier, TrustedAuthorities};
@@ -427,9 +428,18 @@ fn a_certificate_of_version_one_of_a_peer_is_refused_by_name() {
             .map(drop),
     ];
     for refusal in refusals {
-        let text = refusal.expect_err("it has no extensions").to_string();
-        assert!(text.contains("it has X.509 version 1"), "{text}");
+        let refusal = refusal.expect_err("it has no extensions");
+        let expected = format!("invalid peer certificate: {VersionOneOfPeer}");
+        // As a stream of rustls and as a connection of the reactor report it.
+        let of_stream = SessionError::within(std::io::Error::new(std::io::ErrorKind::InvalidData, refusal.clone()));
+        let of_layer = std::io::Error::from(SessionError::from(refusal));
+        for error in [of_stream, of_layer] {
+            assert_eq!(error.to_string(), expected);
+            assert!(expected.contains(": it has X.509 version 1, but "), "{expected}");
+        }
     }
+    let lost = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    assert_eq!(SessionError::within(lost).kind(), std::io::ErrorKind::ConnectionReset);
 }
 
 /// A certificate and its key, which are created as the files `own.crt` and `own.key` of a directory. Returns the serial

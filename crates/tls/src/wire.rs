@@ -6,6 +6,8 @@ use std::net::TcpStream;
 use rustls::{ClientConnection, StreamOwned};
 use weft_os::descriptor::{self, Interest};
 
+use super::error::SessionError;
+
 /// The size of the read buffer, in bytes: without it, rustls reads a quarter of a record at a time.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
@@ -65,7 +67,10 @@ impl BlockingConnection {
             return Ok(());
         };
         while stream.conn.is_handshaking() {
-            let (read, written) = stream.conn.complete_io(&mut stream.sock)?;
+            let (read, written) = stream
+                .conn
+                .complete_io(&mut stream.sock)
+                .map_err(SessionError::within)?;
             if read == 0 && written == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
@@ -87,7 +92,7 @@ impl Read for BlockingConnection {
             BlockingConnection::Tls(stream) => match stream.read(into) {
                 // The peer closed the connection without `close_notify`. The data itself shows if it is incomplete.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
-                other => other,
+                other => other.map_err(SessionError::within),
             },
         }
     }
@@ -102,14 +107,14 @@ impl Write for BlockingConnection {
                 descriptor::activity();
                 written
             }
-            BlockingConnection::Tls(stream) => stream.write(bytes),
+            BlockingConnection::Tls(stream) => stream.write(bytes).map_err(SessionError::within),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             BlockingConnection::Plain(socket) => socket.flush(),
-            BlockingConnection::Tls(stream) => stream.flush(),
+            BlockingConnection::Tls(stream) => stream.flush().map_err(SessionError::within),
         }
     }
 }

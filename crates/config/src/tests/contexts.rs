@@ -2,7 +2,7 @@
 
 use super::ScratchDirectory;
 use crate::command_line::CommandLine;
-use crate::{Config, ParameterId, StartError};
+use crate::{Config, ParameterId, SetPermissions, StartError, id};
 
 fn failure(text: &str) -> StartError {
     match Config::parse(text.as_bytes(), None) {
@@ -100,6 +100,71 @@ fn errors_say_what_would_be_valid() {
     assert_eq!(whole, crate::advice::FOR_REPLICA_IN_CLUSTER);
     let log = failure("logfile /nonexistent/place/log").context();
     assert!(log.starts_with("logfile is '/nonexistent/place/log': "), "{log}");
+    assert!(log.ends_with(". It is set by line 1 of standard input."), "{log}");
+}
+
+/// Errors that a start finds later name the last line about the parameter.
+#[test]
+fn settings_are_found_by_their_parameter() {
+    let scratch = ScratchDirectory::new("settings");
+    let inner = scratch.file("inner.conf", "# x\ntls-cert-file a\ntls-key-file-pass secret\n");
+    let text = format!("bind 1.2.3.4\nport 1\ninclude {}\nbind 1.2.3.5 -::1\n", inner.display());
+    let main = scratch.file("main.conf", &text);
+    let command_line = CommandLine {
+        file: Some(main.clone()),
+        standard_input: false,
+        options: "port 2\nunixsocket \"\"\n".into(),
+    };
+    let config = Config::load(&command_line).expect("is valid");
+    let line = |number: u32, file: &std::path::Path| Some(format!("line {number} of {}", file.display()));
+    assert_eq!(config.setting_location(id::BIND), line(4, &main));
+    assert_eq!(config.setting_location(id::TLS_CERT_FILE), line(2, &inner));
+    assert_eq!(config.setting_location(id::PORT).as_deref(), Some("the option --port"));
+    assert_eq!(config.setting_location(id::TIMEOUT), None);
+    let place = format!("It is set by line 4 of {}.", main.display());
+    assert_eq!(
+        config.advice(id::BIND, "some"),
+        format!("bind is '1.2.3.5 -::1': some. {place}")
+    );
+    let unset = "unixsocket is empty: a path. It is set by the option --unixsocket.";
+    assert_eq!(config.advice(id::UNIXSOCKET, "a path"), unset);
+    assert_eq!(config.advice(id::ACLFILE, "a file"), "aclfile is empty: a file.");
+    let secret = config.advice(id::TLS_KEY_FILE_PASS, "the password");
+    assert!(
+        secret.starts_with("tls-key-file-pass is not usable: ") && !secret.contains("secret"),
+        "{secret}"
+    );
+
+    let permissions = SetPermissions {
+        may_set_protected: false,
+        is_loading: false,
+    };
+    let changed = config.set(&[(&b"port"[..], &b"3"[..])], permissions, &mut |_| Ok(()));
+    assert!(changed.is_ok());
+    assert_eq!(
+        config.setting_location(id::PORT),
+        None,
+        "the option did not set this value"
+    );
+    assert_eq!(config.setting_location(id::BIND), line(4, &main));
+    config.rewrite(&[], crate::RewriteScope::ChangedOnly).expect("rewrites");
+    assert_eq!(config.setting_location(id::BIND), None, "the line may be elsewhere now");
+}
+
+#[test]
+fn an_error_of_a_directive_takes_advice() {
+    let config = Config::parse(b"# x\nrename-command nope x", None).expect("is valid so far");
+    let directive = &config.renamed_commands()[0];
+    assert_eq!(directive.location(), "line 2 of standard input");
+    let error = directive.error_with_advice("No such command in rename-command", "Remove it.");
+    assert_eq!(error.context(), "This is line 2 of standard input.\nRemove it.");
+    assert_eq!(directive.error("wrong").context(), "This is line 2 of standard input.");
+    assert_eq!(crate::similar_of(b"gett", ["set", "get"].into_iter()), Some("get"));
+    assert_eq!(
+        crate::similar_of(b"flusall", ["set", "flushall"].into_iter()),
+        Some("flushall")
+    );
+    assert_eq!(crate::similar_of(b"unlikely", ["set", "get"].into_iter()), None);
 }
 
 #[test]

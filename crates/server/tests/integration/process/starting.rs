@@ -196,6 +196,118 @@ fn errors_of_the_configuration_name_the_file_and_what_would_be_valid() {
     }
 }
 
+/// The text of Valkey comes first, then the file, the line, the parameter, and what would be valid.
+#[test]
+fn errors_that_a_start_finds_later_name_the_line_and_what_would_be_valid() {
+    let place = TestDirectory::new();
+    let file = place.file("weft.conf");
+    let port = free_port();
+    let is_set = format!("It is set by line 3 of {}.", file.display());
+    let this_is = format!("This is line 3 of {}.", file.display());
+    let refused = format!("Could not create server TCP listening socket 192.0.2.7:{port}: bind: Cannot assign ");
+    let (aborting, name) = (
+        format!("Failed listening on port {port} (tcp), aborting."),
+        "a".repeat(64),
+    );
+    let tls_lines = format!("tls-port {port}\nport 0");
+    let tls_required = format!("TLS is required by tls-port, set by line 3 of {}.", file.display());
+    let cases: [(&str, &[&str]); 9] = [
+        (
+            "unixsocket /nonexistent/s",
+            &[
+                "# Failed opening Unix socket: bind: No such file or directory",
+                "unixsocket is '/nonexistent/s': a path of at most 107 bytes, ",
+            ],
+        ),
+        (
+            "bind 192.0.2.7",
+            &[&refused, &aborting, "bind is '192.0.2.7': addresses of this machine "],
+        ),
+        (
+            &format!("bind {name}"),
+            &[&aborting, &format!("bind is '{name}': addresses of this machine ")],
+        ),
+        (
+            "metrics-bind 192.0.2.7\nmetrics-port 9121",
+            &[
+                "Failed listening on port 9121 (metrics), aborting.",
+                "metrics-bind is '192.0.2.7': addresses of this machine ",
+            ],
+        ),
+        (
+            "user joe on +@nosuch",
+            &[
+                "Error loading ACL rule '+@nosuch' for the user named 'joe': Unknown command or category name in ACL",
+                "ACL CAT lists the categories",
+                "# Critical error while loading ACLs. Exiting.",
+            ],
+        ),
+        (
+            "aclfile missing",
+            &[
+                "ACL errors: Error loading ACLs, opening file 'missing': No such file or directory",
+                "aclfile is 'missing': a file that exists and that the user of the server may read; it may be empty",
+            ],
+        ),
+        (
+            "locale-collate no_SUCH.locale",
+            &[
+                "# Failed to configure LOCALE for invalid locale name.",
+                "locale-collate is 'no_SUCH.locale': ",
+            ],
+        ),
+        (
+            "rename-command flusall x",
+            &[
+                "No such command in rename-command",
+                &this_is,
+                "There is no command 'flusall'. Did you mean 'flushall'?",
+            ],
+        ),
+        (
+            &tls_lines,
+            &[
+                "# No tls-cert-file configured!",
+                "TLS needs both tls-cert-file, ",
+                "# Failed to configure TLS. Check logs for more info.",
+            ],
+        ),
+    ];
+    for (line, expected) in cases {
+        fs::write(&file, format!("bind 127.0.0.1\nport {port}\n{line}\n")).expect("writes");
+        for check in [&[][..], &["--check-config"]] {
+            let mut command = Command::new(SERVER);
+            command.current_dir(&place.0).args(check).arg(&file);
+            let output = command.output().expect("runs");
+            let printed = text(&output.stdout) + &text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{line}: {printed}");
+            assert_in_order(&printed, expected);
+            let names_line = [&is_set, &this_is, &tls_required]
+                .iter()
+                .any(|place| printed.contains(*place));
+            assert!(names_line, "{line}: {printed}");
+        }
+    }
+}
+
+#[test]
+fn a_check_does_not_disturb_a_server_with_the_same_configuration() {
+    let place = TestDirectory::new();
+    let server = place.start(&["--unixsocket", "socket"]);
+    let mut command = Command::new(SERVER);
+    let port = server.port.to_string();
+    let output = command
+        .current_dir(&place.0)
+        .args(["--check-config", "--bind", "127.0.0.1", "--port", &port])
+        .args(["--unixsocket", "socket"])
+        .output()
+        .expect("runs");
+    assert_eq!(text(&output.stdout), "The configuration is valid.\n", "{output:?}");
+    ping(&mut server.connect());
+    ping(&mut UnixStream::connect(place.file("socket")).expect("connects"));
+    server.stop();
+}
+
 #[test]
 fn a_server_that_cannot_listen_reports_it_and_exits_with_1() {
     let place = TestDirectory::new();
@@ -204,8 +316,9 @@ fn a_server_that_cannot_listen_reports_it_and_exits_with_1() {
     let refused = format!("socket 127.0.0.1:{port}: bind: Address already in use");
     let aborting = format!("Failed listening on port {port} (tcp), aborting.");
     let metrics_aborting = format!("Failed listening on port {port} (metrics), aborting.");
+    let taken_port = format!("port is '{port}': a port on which no other process listens at the addresses of bind.");
     let cases: [(u16, &[&str], &[&str]); 7] = [
-        (port, &[], &[&refused, &aborting]),
+        (port, &[], &[&refused, &aborting, &taken_port]),
         (
             free_port(),
             &["--metrics-port", &port.to_string()],
@@ -226,11 +339,21 @@ fn a_server_that_cannot_listen_reports_it_and_exits_with_1() {
             &["--bind", "-192.0.2.7"],
             &["# Configured to not listen anywhere, exiting."],
         ),
-        (0, &[], &["# Configured to not listen anywhere, exiting."]),
+        (
+            0,
+            &[],
+            &[
+                "# Configured to not listen anywhere, exiting.",
+                "port and tls-port are 0, and unixsocket is empty: set one of them.",
+            ],
+        ),
         (
             0,
             &["--unixsocket", "no/socket"],
-            &["# Failed opening Unix socket: bind: No such file or directory"],
+            &[
+                "# Failed opening Unix socket: bind: No such file or directory",
+                "may create files. It is set by the option --unixsocket.",
+            ],
         ),
     ];
     for (port, options, expected) in cases {
@@ -363,6 +486,22 @@ fn a_configuration_is_checked_without_a_start() {
         ),
         (&["--locale-collate", "xx_XX"], "Failed to configure LOCALE"),
         (&["--locale-collate", "xx_XX"], "locale-collate is 'xx_XX'"),
+        (
+            &["--port", "7000", "--bind", "-192.0.2.7"],
+            "# Configured to not listen anywhere, exiting.",
+        ),
+        (
+            &["good", "--metrics-port", "9121", "--metrics-bind", "-192.0.2.7"],
+            "# No address of metrics-bind is available, exiting.",
+        ),
+        (
+            &["good", "--unixsocket", "good"],
+            "# Failed opening Unix socket: bind: Address already in use",
+        ),
+        (
+            &["good", "--unixsocket", "s", "--unixsocketgroup", "no-such-group"],
+            "unixsocketgroup is 'no-such-group': a group of this machine",
+        ),
         (&tls, "Failed to configure TLS"),
     ] {
         let (code, printed) = check(words);

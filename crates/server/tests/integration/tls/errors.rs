@@ -68,6 +68,48 @@ fn errors_about_certificates_and_keys_name_the_file() {
             ]),
             format!("Failed to configure CA certificate(s) file/directory: {text}: it contains no certificate\n"),
         ),
+        (
+            pair(&own, &other_key),
+            format!("tls-key-file is '{other_key}': the private key of the certificate in tls-cert-file."),
+        ),
+        (
+            pair(&text, &own_key),
+            format!(
+                "tls-cert-file is '{text}': a file in PEM format that the user of the server may read. It is set by "
+            ),
+        ),
+        (
+            pair(&own, ""),
+            "TLS needs both tls-cert-file (set by the option --tls-cert-file), the certificate of the server, and \
+             tls-key-file (set by the option --tls-key-file), its private key, "
+                .into(),
+        ),
+        (
+            refusal(&[
+                "--tls-cert-file",
+                &own,
+                "--tls-key-file",
+                &own_key,
+                "--tls-client-cert-file",
+                &own,
+                "--tls-cluster",
+                "yes",
+            ]),
+            "tls-cluster is 'yes', set by the option --tls-cluster. tls-ca-cert-file is a file, ".into(),
+        ),
+        (
+            refusal(&[
+                "--tls-cert-file",
+                &own,
+                "--tls-key-file",
+                &own_key,
+                "--tls-client-cert-file",
+                &own,
+                "--bind",
+                "192.0.2.7",
+            ]),
+            format!("tls-client-cert-file is '{own}': it has no effect without tls-client-key-file, "),
+        ),
     ];
     for (printed, expected) in cases {
         assert!(printed.contains(&expected), "{expected:?} is not in {printed:?}");

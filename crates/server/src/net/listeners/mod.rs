@@ -1,5 +1,6 @@
 //! Opens the listening sockets that the configuration names, and changes them at run time.
 
+use std::ffi::OsStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::os::unix::ffi::OsStrExt;
@@ -8,11 +9,21 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::{Gid, Group, chown};
 use weft_reactor::{Listener, Reactor, Socket, Token};
 
 use crate::observability::log;
 use weft_base::files::{errno_text, error_text};
 use weft_config::{Config, ParameterId, id};
+
+/// Says which addresses a server can listen at.
+const VALID_ADDRESSES: &str = "addresses of this machine or names of hosts with such addresses, each with a - in front \
+                               if it may be missing; * stands for all IPv4 addresses, ::* for all IPv6 addresses";
+/// Says which paths a Unix socket can have.
+const VALID_SOCKET_PATH: &str = "a path of at most 107 bytes, of no file or of a socket, in a directory that exists and \
+                                 in which the user of the server may create files";
+/// Says which groups a Unix socket can have.
+const VALID_SOCKET_GROUP: &str = "a group of this machine that the user of the server is a member of";
 
 /// An accepted connection.
 #[derive(Debug)]
@@ -100,7 +111,7 @@ impl Listeners {
         listeners.open_ports(config, reactor)?;
         listeners.listen_unix(config, reactor)?;
         if listeners.tcp.is_empty() && listeners.unix.is_none() {
-            log::warning!("Configured to not listen anywhere, exiting.");
+            log_no_listener(config);
             return Err(ListenError);
         }
         Ok(listeners)
@@ -118,20 +129,15 @@ impl Listeners {
         listeners.open_ports(config, reactor)?;
         if listeners.tcp.is_empty() {
             log::warning!("No address of metrics-bind is available, exiting.");
+            log::warning!("{}", config.advice(id::METRICS_BIND, VALID_ADDRESSES));
             return Err(ListenError);
         }
         Ok(listeners)
     }
 
     fn open_ports(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), ListenError> {
-        self.listen_ports(config, reactor).map_err(|port| {
-            log::warning!(
-                "Failed listening on port {} ({}), aborting.",
-                port.number,
-                port.kind.name()
-            );
-            ListenError
-        })
+        self.listen_ports(config, reactor)
+            .map_err(|(port, error)| self.purpose.log_failure(port, &error, config))
     }
 
     /// Adapts the TCP sockets to the present configuration: closes those that are not wanted any more, then opens the
@@ -143,8 +149,8 @@ impl Listeners {
         self.listen_ports(config, reactor).map_err(|_| ListenError)
     }
 
-    /// Does the same as [`Listeners::listen_tcp`]. The error is the port that failed.
-    fn listen_ports(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), ListenPort> {
+    /// Does the same as [`Listeners::listen_tcp`]. The error is the port that failed, and the reason.
+    fn listen_ports(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), (ListenPort, io::Error)> {
         let ports = self.purpose.ports(config);
         let addresses = config.addresses(self.purpose.bind_parameter());
         let bind_addresses: Vec<BindAddress<'_>> = addresses.iter().map(|word| BindAddress::parse(word)).collect();
@@ -158,11 +164,11 @@ impl Listeners {
             let listens = bind_addresses
                 .iter()
                 .try_for_each(|place| self.listen_or_tolerate(place, port, config, reactor));
-            if listens.is_err() {
+            if let Err(error) = listens {
                 let last = self.tcp.split_off(kept);
                 last.iter()
                     .for_each(|open| drop(reactor.deregister_listener(open.token)));
-                return Err(port);
+                return Err((port, error));
             }
         }
         Ok(())
@@ -174,19 +180,14 @@ impl Listeners {
         port: ListenPort,
         config: &Config,
         reactor: &mut Reactor,
-    ) -> Result<(), ListenError> {
+    ) -> io::Result<()> {
         let Err(error) = self.listen_at(bind_address, port, config, reactor) else {
             return Ok(());
         };
-        log::warning!(
-            "Warning: Could not create server TCP listening socket {}:{}: {}",
-            bind_address.name,
-            port.number,
-            describe_error(&error)
-        );
+        bind_address.log_failure(port, &error);
         match bind_address.tolerates(&error) {
             true => Ok(()),
-            false => Err(ListenError),
+            false => Err(error),
         }
     }
 
@@ -260,28 +261,19 @@ impl Listeners {
         if path.is_empty() {
             return Ok(());
         }
-        let path = Path::new(std::ffi::OsStr::from_bytes(&path));
+        let path = Path::new(OsStr::from_bytes(&path));
         let permissions = match config.unsigned(id::UNIXSOCKETPERM) as u32 {
             0 => None,
             mode => Some(mode),
         };
-        let opened = SocketFile::bind(path, permissions, config.unsigned(id::TCP_BACKLOG) as u32).and_then(
-            |(file, listener)| {
-                file.set_group(&config.text(id::UNIXSOCKETGROUP))?;
-                self.register(listener, reactor)?;
-                Ok(file)
-            },
-        );
-        match opened {
-            Ok(file) => {
-                self.unix = Some(file);
-                Ok(())
-            }
-            Err(error) => {
-                log::warning!("Failed opening Unix socket: {}", describe_error(&error));
-                Err(ListenError)
-            }
-        }
+        let (file, listener) = SocketFile::bind(path, permissions, config.unsigned(id::TCP_BACKLOG) as u32)
+            .map_err(|error| log_unix_failure(&error, id::UNIXSOCKET, config))?;
+        file.set_group(&config.text(id::UNIXSOCKETGROUP))
+            .map_err(|error| log_unix_failure(&error, id::UNIXSOCKETGROUP, config))?;
+        self.register(listener, reactor)
+            .map_err(|error| log_unix_failure(&error, id::UNIXSOCKET, config))?;
+        self.unix = Some(file);
+        Ok(())
     }
 
     /// Registers a socket with the reactor. The lowest free token is used, since the reactor's table is dense.
@@ -318,9 +310,41 @@ impl ListenPurpose {
             ListenPurpose::Metrics => id::METRICS_BIND,
         }
     }
+
+    /// Logs that a port cannot be opened, which parameter is the reason, and what would be valid.
+    fn log_failure(self, port: ListenPort, error: &io::Error, config: &Config) -> ListenError {
+        log::warning!(
+            "Failed listening on port {} ({}), aborting.",
+            port.number,
+            port.kind.name()
+        );
+        let advice = match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EADDRINUSE) => {
+                let addresses = self.bind_parameter().parameter().name;
+                let valid = format!("a port on which no other process listens at the addresses of {addresses}");
+                config.advice(port.kind.parameter(), &valid)
+            }
+            Some(Errno::EACCES) => config.advice(
+                port.kind.parameter(),
+                "a port from 1024 to 65535, unless the user of the server may use lower ones (CAP_NET_BIND_SERVICE)",
+            ),
+            _ => config.advice(self.bind_parameter(), VALID_ADDRESSES),
+        };
+        log::warning!("{advice}");
+        ListenError
+    }
 }
 
 impl PortKind {
+    /// Returns the parameter with the number of the port.
+    fn parameter(self) -> ParameterId {
+        match self {
+            PortKind::Tcp => id::PORT,
+            PortKind::Tls => id::TLS_PORT,
+            PortKind::Metrics => id::METRICS_PORT,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             PortKind::Tcp => "tcp",
@@ -360,6 +384,15 @@ impl<'config> BindAddress<'config> {
         }
     }
 
+    fn log_failure(&self, port: ListenPort, error: &io::Error) {
+        log::warning!(
+            "Warning: Could not create server TCP listening socket {}:{}: {}",
+            self.name,
+            port.number,
+            describe_error(error)
+        );
+    }
+
     /// Returns `true` if the server may run without this socket: the address is optional and absent from this machine,
     /// or the kernel does not support the protocol.
     fn tolerates(&self, error: &io::Error) -> bool {
@@ -389,6 +422,26 @@ pub fn set_socket_mark(listener: &Listener, config: &Config) {
             "Could not set the mark of a listening socket: {}",
             errno_text(errno as i32)
         );
+    }
+}
+
+/// Logs that the Unix socket cannot be opened because of `parameter`, and what would be valid.
+fn log_unix_failure(error: &io::Error, parameter: ParameterId, config: &Config) -> ListenError {
+    log::warning!("Failed opening Unix socket: {}", describe_error(error));
+    let valid = match parameter == id::UNIXSOCKETGROUP {
+        true => VALID_SOCKET_GROUP,
+        false => VALID_SOCKET_PATH,
+    };
+    log::warning!("{}", config.advice(parameter, valid));
+    ListenError
+}
+
+/// Logs that no socket is open, and which parameters would open one.
+fn log_no_listener(config: &Config) {
+    log::warning!("Configured to not listen anywhere, exiting.");
+    match ListenPurpose::Clients.ports(config).iter().all(|port| port.number == 0) {
+        true => log::warning!("port and tls-port are 0, and unixsocket is empty: set one of them."),
+        false => log::warning!("{}", config.advice(id::BIND, VALID_ADDRESSES)),
     }
 }
 
@@ -433,11 +486,15 @@ impl SocketFile {
         if group.is_empty() {
             return Ok(());
         }
-        let name = String::from_utf8_lossy(group);
-        let group = nix::unistd::Group::from_name(&name)?
-            .ok_or_else(|| io::Error::other(format!("group '{name}' does not exist")))?;
-        Ok(nix::unistd::chown(&self.path, None, Some(group.gid))?)
+        Ok(chown(&self.path, None, Some(find_group(group)?))?)
     }
+}
+
+/// Returns the id of the group with that name.
+fn find_group(name: &[u8]) -> io::Result<Gid> {
+    let name = String::from_utf8_lossy(name);
+    let group = Group::from_name(&name)?.ok_or_else(|| io::Error::other(format!("group '{name}' does not exist")))?;
+    Ok(group.gid)
 }
 
 impl Drop for SocketFile {
@@ -450,5 +507,6 @@ impl Drop for SocketFile {
     }
 }
 
+mod check;
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,6 @@ use weft_reactor::{AlternateStack, Reactor, SignalReceiver};
 
 use crate::check;
 use crate::cluster_node::bus::ClusterBus;
-use crate::commands::context::Binding;
 use crate::commands::permission;
 use crate::dispatch::apply_threads;
 use crate::keyspace::hash::{KeyHasher, secrets_from_seed};
@@ -41,20 +40,21 @@ use crate::runtime::coordinator::{self, Coordinator};
 use crate::runtime::process::cpus::CpuLists;
 use crate::runtime::process::pid_file::PidFile;
 use crate::runtime::process::supervisor::Supervisor;
-use crate::runtime::process::{banner, collation, crash, daemon, kernel, oom_score, open_files, restart, title};
+use crate::runtime::process::{banner, crash, daemon, kernel, oom_score, open_files, restart, title};
 use crate::runtime::shutdown::ShutdownOptions;
 use crate::runtime::worker::Worker;
 use crate::state::spare_cores::max_helping_threads;
 use crate::state::{BackgroundJob, CoordinatorCommand, Message, PrimaryThreadCommand, Server, ServerParts};
-use weft_acl::{Acl, InvalidUserDirective, check_declarations};
+use weft_acl::Acl;
 use weft_cluster::Cluster;
-use weft_command_table::registry::{Registry, RenameError};
-use weft_config::{Config, ParameterId, StartAction, StartError, id};
+use weft_config::{Config, ParameterId, StartAction, id};
 use weft_os::sync::mpsc;
 use weft_os::thread::JoinHandle;
 use weft_os::time::Instant;
 use weft_scripting::ScriptKind;
-use weft_tls::{TlsMaterial, TlsState, UnusableTlsConfig};
+use weft_tls::TlsMaterial;
+
+use configuration::{check_configured_files, configure_collation, load_users, prepare_config, read_tls_material};
 
 /// The time that clients have to receive pending replies when the server ends.
 const OUTPUT_GRACE_PERIOD: Duration = Duration::from_millis(500);
@@ -93,6 +93,7 @@ pub fn run() -> ExitCode {
             Ok(exit_code(check_configured_files(&config).is_ok()))
         }
         StartAction::RunServer(command_line) => {
+            weft_reactor::record_start_mappings();
             let config = prepare_config(Config::load(&command_line)?)?;
             Ok(exit_code(run_server(config, arguments.len() > 1).is_ok()))
         }
@@ -104,34 +105,6 @@ pub fn run() -> ExitCode {
             eprintln!("{context}");
         }
         ExitCode::FAILURE
-    })
-}
-
-/// Applies and checks the directives of a configuration that are about commands.
-fn prepare_config(config: Config) -> Result<Config, StartError> {
-    crate::commands::install_registry(renamed_commands(&config)?);
-    check_users(&config)?;
-    Ok(config)
-}
-
-/// Checks what a start would read besides the configuration: users, certificates and keys, and the locale. Prints the
-/// result; the log goes to standard output.
-fn check_configured_files(config: &Config) -> Result<(), StartFailure> {
-    load_users(&Acl::new(permission::command_catalogue()), config)?;
-    read_tls_material(config)?;
-    configure_collation(config)?;
-    println!("The configuration is valid.");
-    Ok(())
-}
-
-/// Reads the certificates and keys, if TLS is configured.
-fn read_tls_material(config: &Config) -> Result<Option<TlsMaterial>, StartFailure> {
-    if !TlsState::is_tls_configured(config) {
-        return Ok(None);
-    }
-    TlsMaterial::read(config).map(Some).map_err(|UnusableTlsConfig| {
-        log::warning!("Failed to configure TLS. Check logs for more info.");
-        StartFailure
     })
 }
 
@@ -200,22 +173,6 @@ pub(crate) fn run_simulated(arguments: &[OsString]) -> bool {
         })
     });
     parts.is_some_and(|parts| run_threads(config, parts).is_ok())
-}
-
-/// A configured locale must exist; one that the environment names may be missing.
-fn configure_collation(config: &Config) -> Result<(), StartFailure> {
-    let Err(collation::UnknownLocale) = collation::set_from_config(config) else {
-        return Ok(());
-    };
-    if config.text(id::LOCALE_COLLATE).is_empty() {
-        log::warning!("The system lacks the locale that the environment names: SORT ALPHA compares bytes.");
-        return Ok(());
-    }
-    log::warning!("Failed to configure LOCALE for invalid locale name.");
-    let name = config.text(id::LOCALE_COLLATE);
-    let name = String::from_utf8_lossy(&name);
-    log::warning!("locale-collate is '{name}', which this system lacks; 'locale -a' lists what it has.");
-    Err(StartFailure)
 }
 
 /// Opens the log and sets up the process: the supervisor, or daemon mode, which the second part of the result reports.
@@ -733,45 +690,6 @@ fn generate_run_id() -> String {
     hex::encode(bytes)
 }
 
-/// Rejects a configuration with invalid `user` lines.
-fn check_users(config: &Config) -> Result<(), StartError> {
-    let directives = config.users();
-    let lines: Vec<&[Vec<u8>]> = directives
-        .iter()
-        .map(|directive| directive.arguments.as_slice())
-        .collect();
-    let all_channels = config.choice(id::ACL_PUBSUB_DEFAULT) == "allchannels";
-    check_declarations(&lines, permission::command_catalogue(), all_channels)
-        .map_err(|InvalidUserDirective { line, reason }| directives[line].error(reason))
-}
-
-/// Creates the users that the configuration, or the ACL file that it names, declares.
-fn load_users(acl: &Acl, config: &Config) -> Result<(), StartFailure> {
-    acl.load_at_start(config).map_err(|reason| {
-        log::warning!("{reason}");
-        if config.text(id::ACLFILE).is_empty() {
-            log::warning!("Critical error while loading ACLs. Exiting.");
-        }
-        StartFailure
-    })
-}
-
-/// Returns the commands under the names that `rename-command` gives them.
-fn renamed_commands(config: &Config) -> Result<Registry<Binding>, StartError> {
-    let mut commands = crate::commands::full_registry();
-    for directive in config.renamed_commands() {
-        let [from, to] = directive.arguments.as_slice() else {
-            return Err(directive.error("wrong number of arguments"));
-        };
-        commands.rename(from, to).map_err(|error| {
-            directive.error(match error {
-                RenameError::NoSuchCommand => "No such command in rename-command",
-                RenameError::NameTaken => "Target command name already exists",
-            })
-        })?;
-    }
-    Ok(commands)
-}
-
+mod configuration;
 #[cfg(all(test, not(feature = "simulated")))]
 mod tests;
