@@ -10,7 +10,7 @@ use crate::keyspace::{Exclusive, GatePassage, Seat};
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::{Connection, ConnectionState, FullMailbox, MAX_HOLD_UP_MS};
 use crate::notify::messages::{NotificationSender, wake_workers};
-use crate::observability::metrics::{Counter, Maximum};
+use crate::observability::metrics::{Counter, DeferralReason, Maximum};
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
@@ -23,6 +23,7 @@ use super::admit::{
     AUTHENTICATION_REQUIRED, Admission, admit, admit_script, admits_every_script, is_http_request, must_authenticate,
     unknown_command_error,
 };
+use super::deferral;
 use super::effects::free_removed_values;
 use super::exec_detached;
 use super::exec_libraries;
@@ -197,7 +198,7 @@ fn run_within<'p>(
         if (log_behind && should_wait_for_log(&role, command))
             || (feeds_replicas && binding.must_report_exact_offset && should_wait_for_offset(thread, &role, connection))
         {
-            apply_outcome(thread, plan, connection, Outcome::Contended);
+            deferral::put_off(thread, connection, DeferralReason::Log);
             continue;
         }
         let outcome = run_admitted(thread, pass, &request, keys, &mut many, role, connection);
@@ -330,9 +331,7 @@ fn run_plan_exclusively(
         return move_exec(thread, &request, connections);
     }
     if !try_exclude_runs(&server.scripting.running, &request, connection) {
-        let outcome = put_off_behind_scripts(thread, &request, connection);
-        apply_outcome(thread, plan, connection, outcome);
-        return;
+        return put_off_behind_scripts(thread, &request, connection);
     }
     debug_assert_eq!(thread.thread_index.get(), seat.index(), "the seat is this thread's");
     let mut all = seat.exclusive();
@@ -457,16 +456,17 @@ pub fn withdraw_from_exclusive_mode(thread: &ThreadState, connection: &Connectio
 }
 
 /// Puts off a command that needs exclusive mode while scripts run on script threads. A worker does not wait at the gate
-/// for a script of unknown duration. Returns a BUSY error if one is overdue.
+/// for a script of unknown duration. Replies with a BUSY error if one is overdue.
 #[cold]
-fn put_off_behind_scripts(thread: &mut ThreadState, request: &Request<'_>, connection: &mut Connection) -> Outcome {
+fn put_off_behind_scripts(thread: &mut ThreadState, request: &Request<'_>, connection: &mut Connection) {
     transaction::discard_client_snapshots(&mut connection.client);
     match script_flags::busy_error(&thread.server) {
         Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
             thread.server.scripting.running.withdraw(requester_for(connection));
-            queueing::refuse_command(thread, request, connection, error)
+            let outcome = queueing::refuse_command(thread, request, connection, error);
+            apply_outcome(thread, request.plan, connection, outcome);
         }
-        _ => Outcome::Contended,
+        _ => deferral::put_off(thread, connection, DeferralReason::Script),
     }
 }
 
@@ -743,10 +743,8 @@ fn apply_outcome(
     }
     match outcome {
         Outcome::Contended => {
-            connection.lease_failures += 1;
-            connection.state = ConnectionState::Deferred;
-            let metrics = &thread.server.stats.metrics;
-            metrics.add(thread.thread_index, Counter::Deferrals, 1);
+            let reason = deferral::reason_of(thread, plan, connection);
+            deferral::put_off(thread, connection, reason);
             None
         }
         Outcome::Done => {
@@ -785,6 +783,5 @@ fn hold_up_sender(thread: &mut ThreadState, connection: &mut Connection, outcome
         // Once it has its reply.
         _ => connection.full_mailbox = Some(full_mailbox),
     }
-    let metrics = &thread.server.stats.metrics;
-    metrics.add(thread.thread_index, Counter::Deferrals, 1);
+    deferral::count(thread, DeferralReason::Mailbox);
 }

@@ -71,9 +71,16 @@ pub enum Counter {
     PrefetchBatches,
     /// `io_threaded_total_prefetch_entries`
     PrefetchEntries,
-    /// The number of times that a command was put off: a slot that it needs was leased, or it had to wait for the log,
-    /// for scripts, or for a key on its way to another server.
-    Deferrals,
+    /// See [`DeferralReason::Lease`].
+    DeferralsForLease,
+    /// See [`DeferralReason::Log`].
+    DeferralsForLog,
+    /// See [`DeferralReason::Script`].
+    DeferralsForScript,
+    /// See [`DeferralReason::Migrate`].
+    DeferralsForMigrate,
+    /// See [`DeferralReason::Mailbox`].
+    DeferralsForMailbox,
     /// The number of times that a command took exclusive mode.
     ExclusiveCommands,
     /// The number of commands that were moved from the worker to another thread.
@@ -90,6 +97,55 @@ pub enum Counter {
     CronNs,
     /// The nanoseconds in which the worker was not waiting; of the coordinator, the same as `CronNs`.
     BusyNs,
+}
+
+/// The reasons for which a command is put off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeferralReason {
+    /// Another thread has a lease of a slot that the command needs, or a value that the command would change is being
+    /// copied or saved. Reasons that are none of the others count here as well.
+    Lease,
+    /// The command must wait until the log has caught up.
+    Log,
+    /// The command needs exclusive mode or the token of scripts, while scripts run.
+    Script,
+    /// MIGRATE is sending a key that the command would change.
+    Migrate,
+    /// The command sent a message to a worker that has too many unread ones; the client's next command waits.
+    Mailbox,
+}
+
+impl DeferralReason {
+    /// All reasons.
+    pub const ALL: [DeferralReason; 5] = [
+        DeferralReason::Lease,
+        DeferralReason::Log,
+        DeferralReason::Script,
+        DeferralReason::Migrate,
+        DeferralReason::Mailbox,
+    ];
+
+    /// Returns the label of the metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            DeferralReason::Lease => "lease",
+            DeferralReason::Log => "log",
+            DeferralReason::Script => "script",
+            DeferralReason::Migrate => "migrate",
+            DeferralReason::Mailbox => "mailbox",
+        }
+    }
+
+    /// Returns the counter of the commands that were put off for this reason.
+    pub const fn counter(self) -> Counter {
+        match self {
+            DeferralReason::Lease => Counter::DeferralsForLease,
+            DeferralReason::Log => Counter::DeferralsForLog,
+            DeferralReason::Script => Counter::DeferralsForScript,
+            DeferralReason::Migrate => Counter::DeferralsForMigrate,
+            DeferralReason::Mailbox => Counter::DeferralsForMailbox,
+        }
+    }
 }
 
 /// The maxima since the start or the last reset, with their names in INFO.
@@ -216,6 +272,14 @@ impl Metrics {
     /// Returns the sum of a counter over all threads.
     pub fn sum(&self, counter: Counter) -> u64 {
         self.rows.sum(counter as usize).max(0) as u64
+    }
+
+    /// Returns the number of times that a command was put off, for any reason (`weft_deferrals`).
+    pub fn deferrals(&self) -> u64 {
+        DeferralReason::ALL
+            .into_iter()
+            .map(|reason| self.sum(reason.counter()))
+            .sum()
     }
 
     /// Raises a maximum to `value`. New maxima are rare, so threads mostly only read the cache line.

@@ -161,6 +161,13 @@ impl<H: Sync, T: Send + Sync> Domain<H, T> {
         self.gate.observe_closing()
     }
 
+    /// Returns the number of times that a seat was given exclusive access, or waits for it with the gate closed
+    /// already. Waits for nothing, and needs no seat.
+    #[must_use]
+    pub fn closings(&self) -> u64 {
+        self.gate.closings()
+    }
+
     /// Takes a seat; a thread that works on the cells needs one. Returns `None` if all are taken.
     ///
     /// A thread with two seats that is inside with one of them must not request exclusive access with the other: it

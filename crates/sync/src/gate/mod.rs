@@ -171,6 +171,8 @@ pub struct Gate {
     emptied: Condvar,
     /// The closer, for observers; 0 while the gate is open. Nothing depends on its order.
     closing: statistics::AtomicU64,
+    /// The number of closings that have begun, for observers; changed only by the closer. Nothing depends on its order.
+    closings: statistics::AtomicU64,
 }
 
 #[inline]
@@ -202,6 +204,7 @@ impl Gate {
             turn: Condvar::new(),
             emptied: Condvar::new(),
             closing: statistics::AtomicU64::new(0),
+            closings: statistics::AtomicU64::new(0),
         }
     }
 
@@ -367,6 +370,7 @@ impl Gate {
         assert!(own & IN == 0, "seat {seat} is inside and would wait for itself");
         let ticket = self.await_turn();
         self.closing.store(ticket << CLOSER_BITS | (seat as u64 + 1), Relaxed);
+        self.closings.store(ticket + 1, Relaxed);
         for seat in &self.seats {
             // The check that finds the seat out acquires its effects before it left.
             let before = seat.word.fetch_or(CLOSED, Relaxed);
@@ -437,6 +441,12 @@ impl Gate {
             seat: seat as usize,
             closing: closing >> CLOSER_BITS,
         })
+    }
+
+    /// Returns the number of closings of the gate that have begun. Waits for nothing.
+    #[must_use]
+    pub fn closings(&self) -> u64 {
+        self.closings.load(Relaxed)
     }
 
     /// Opens the gate again. Only the closer may call it.

@@ -42,13 +42,15 @@ fn an_observer_sees_who_is_inside_and_who_closes() {
         gate.leave(one);
     }
 
-    assert_eq!(gate.observe_closing(), None);
+    assert_eq!((gate.observe_closing(), gate.closings()), (None, 0));
     gate.close(other);
+    assert_eq!(gate.closings(), 1);
     let closing = gate.observe_closing().expect("it is closed");
     assert_eq!(closing.seat, other);
     gate.open();
-    assert_eq!(gate.observe_closing(), None);
+    assert_eq!((gate.observe_closing(), gate.closings()), (None, 1));
     gate.close(one);
+    assert_eq!(gate.closings(), 2);
     let later = gate.observe_closing();
     assert_eq!(later.map(|later| later.seat), Some(one));
     assert_ne!(

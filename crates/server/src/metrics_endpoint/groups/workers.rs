@@ -2,7 +2,7 @@
 
 use super::table::metrics;
 use crate::metrics_endpoint::exposition::{Exposition, Metric, SampleValue, seconds};
-use crate::observability::metrics::{Counter, Maximum};
+use crate::observability::metrics::{Counter, DeferralReason, Maximum};
 use crate::observability::stalls::StallKind;
 use crate::state::{Server, WorkerLink};
 use weft_base::ThreadIndex;
@@ -25,8 +25,10 @@ metrics! {
     LONGEST_TURN = Metric::gauge("weft_longest_turn_seconds", "Longest turn of a worker's event loop since the start or CONFIG RESETSTAT.");
     PREFETCH_BATCHES = Metric::counter("weft_prefetch_batches_total", "Batches whose keys were fetched into the CPU cache ahead.");
     PREFETCH_ENTRIES = Metric::counter("weft_prefetch_entries_total", "Keys that were fetched into the CPU cache ahead.");
-    DEFERRED = Metric::counter("weft_deferred_commands_total", "Times that a command was put off, because another thread had a lease of its slot, or because it had to wait for the log, for scripts, for the delivery of messages, or for a key that is being migrated.");
+    DEFERRED = Metric::counter("weft_deferred_commands_total", "Times that a command was put off, by reason: another thread had a lease of its slot, or a value was being copied or saved (lease), or the command had to wait for the log (log), for scripts (script), for a key that MIGRATE sends (migrate) or for the delivery of messages (mailbox).")
+        .labelled(&["reason"]);
     EXCLUSIVE = Metric::counter("weft_exclusive_commands_total", "Times that a command closed the gate and ran in exclusive mode.");
+    GATE_CLOSINGS = Metric::counter("weft_gate_closings_total", "Times that any thread closed the gate, for a command or for background work such as the beginning of a snapshot or a change of the role. CONFIG RESETSTAT does not reset it.");
     BACKGROUND = Metric::counter("weft_background_commands_total", "Commands that ran on a background thread.");
     UNFINISHED_JOBS = Metric::gauge("weft_unfinished_jobs", "Jobs that wait for or run on background and script threads.");
     STALLS = Metric::counter("weft_stalls_total", "Turns of workers, leases of other threads, uses of exclusive mode and unread messages that have lasted for stall-report-threshold.")
@@ -65,6 +67,11 @@ pub(super) fn write(out: &mut Exposition, server: &Server) {
     }
     out.single(&LARGEST_BATCH, metrics.highest(Maximum::FullestBatch));
     out.single(&LONGEST_TURN, seconds(metrics.highest(Maximum::LongestTurnNs)));
+    let mut deferred = out.family(&DEFERRED);
+    for reason in DeferralReason::ALL {
+        deferred.add(&[reason.label()], metrics.sum(reason.counter()));
+    }
+    out.single(&GATE_CLOSINGS, server.keyspace.slots.closings());
     out.single(&UNFINISHED_JOBS, server.background.unfinished_jobs());
     let stalls = &server.stats.stalls;
     let families: [(&Metric, &dyn Fn(StallKind) -> u64); 2] = [
@@ -82,7 +89,6 @@ pub(super) fn write(out: &mut Exposition, server: &Server) {
         (&BATCHES, Counter::Batches),
         (&PREFETCH_BATCHES, Counter::PrefetchBatches),
         (&PREFETCH_ENTRIES, Counter::PrefetchEntries),
-        (&DEFERRED, Counter::Deferrals),
         (&EXCLUSIVE, Counter::ExclusiveCommands),
         (&BACKGROUND, Counter::BackgroundCommands),
         (&APPLY_THREADS, Counter::ApplyThreadCommands),

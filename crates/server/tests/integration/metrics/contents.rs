@@ -125,7 +125,6 @@ fn assert_same_fields(client: &mut Client, scrape: &Scrape) {
         ("weft_error_replies_total", "total_error_replies"),
         ("weft_workers", "weft_workers"),
         ("weft_workers_active", "weft_workers_active"),
-        ("weft_deferred_commands_total", "weft_deferrals"),
         ("weft_exclusive_commands_total", "weft_exclusive_commands"),
         ("weft_scripts_undone_total", "weft_scripts_undone"),
         ("weft_cached_scripts", "number_of_cached_scripts"),
@@ -142,6 +141,8 @@ fn assert_same_fields(client: &mut Client, scrape: &Scrape) {
         let expected: f64 = client.info(field).parse().expect("a number");
         assert_eq!(scrape.value(name, &[]), expected, "{name}, {field}");
     }
+    let deferrals: f64 = client.info("weft_deferrals").parse().expect("a number");
+    assert_eq!(scrape.sum("weft_deferred_commands_total"), deferrals);
     for db in ["0", "1"] {
         let keys = client.info(&format!("db{db}"));
         let labels = [("db", db)];
@@ -319,6 +320,45 @@ fn figures_of_hot_and_big_keys_contain_no_names() {
     assert_eq!(after.value("weft_biggest_key_bytes", &[("type", "zset")]), 0.0);
     assert!(!request(port, "GET", "/metrics").body.contains("secret-name"));
     assert_eq!(after.value("weft_current_stalls", &[("kind", "turn")]), 0.0);
+}
+
+/// A script that does not end has the lease of its key's slot, and keeps commands out that need exclusive mode.
+#[test]
+fn deferred_commands_are_counted_by_reason() {
+    let workers = ["--io-threads", "4", "--io-threads-always-active", "yes"];
+    let (server, port) = start(&[&workers[..], &["--busy-reply-threshold", "600000"]].concat());
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(server.port)).collect();
+    let [script, reader, admin] = clients.as_mut_slice() else {
+        unreachable!("there are three");
+    };
+    server.run_script(script, &["EVAL", "while true do end", "1", "key"]);
+    let deferred = |reason: &str| scrape(port).value("weft_deferred_commands_total", &[("reason", reason)]);
+    let (lease, exclusion) = (deferred("lease"), deferred("script"));
+    reader.send(&["GET", "key"]);
+    wait_until("a command waits for the lease", || deferred("lease") > lease);
+    assert_eq!(deferred("script"), exclusion, "no command waits for exclusive mode");
+    admin.send(&["SWAPDB", "2", "3"]);
+    wait_until("a command waits for the script", || deferred("script") > exclusion);
+    for reason in ["log", "migrate", "mailbox"] {
+        assert_eq!(deferred(reason), 0.0, "{reason}");
+    }
+}
+
+/// A snapshot closes the gate on a background thread, which is no command.
+#[test]
+fn the_gate_is_counted_when_background_work_closes_it() {
+    let (server, port) = start(&[]);
+    let mut client = Client::connect(server.port);
+    let background_closings = || {
+        let scrape = scrape(port);
+        scrape.value("weft_gate_closings_total", &[]) - scrape.value("weft_exclusive_commands_total", &[])
+    };
+    let before = background_closings();
+    client.call(&["SET", "key", "value"]);
+    assert!(client.call(&["BGSAVE"]).starts_with("Background saving"));
+    wait_until("the save ends", || client.info("rdb_last_bgsave_time_sec") != "-1");
+    let after = background_closings();
+    assert!(after > before, "{after} after {before}");
 }
 
 /// A script that does not end holds its slots, and DEBUG SLEEP holds everything.

@@ -111,6 +111,128 @@ fn the_dashboard_is_valid() {
     }
 }
 
+/// The metrics of the topics that an operator must find on the dashboard.
+const DASHBOARD_TOPICS: &[(&str, &[&str])] = &[
+    (
+        "load",
+        &[
+            "weft_commands_total",
+            "weft_worker_busy_seconds_total",
+            "weft_cpu_seconds_total",
+        ],
+    ),
+    (
+        "latencies",
+        &[
+            "weft_command_duration_seconds_bucket",
+            "histogram_quantile(0.5,",
+            "histogram_quantile(0.99,",
+            "histogram_quantile(0.999,",
+        ],
+    ),
+    (
+        "errors",
+        &[
+            "weft_failed_commands_total",
+            "weft_rejected_commands_total",
+            "weft_error_replies_by_code_total",
+        ],
+    ),
+    (
+        "contention",
+        &[
+            "weft_deferred_commands_total",
+            "{{reason}}",
+            "weft_exclusive_commands_total",
+            "weft_gate_closings_total",
+        ],
+    ),
+    ("messages between workers", &["weft_worker_unread_messages"]),
+    ("stalls", &["weft_stalls_total", "weft_current_stalls"]),
+    (
+        "hot and big keys",
+        &[
+            "weft_hot_key_share",
+            "weft_biggest_key_bytes",
+            "weft_biggest_key_elements",
+        ],
+    ),
+    (
+        "memory",
+        &[
+            "weft_memory_used_bytes",
+            "weft_memory_max_bytes",
+            "weft_memory_resident_bytes",
+            "weft_evicted_keys_total",
+        ],
+    ),
+    (
+        "snapshots",
+        &[
+            "weft_snapshot_last_pause_seconds",
+            "weft_snapshot_keys_done",
+            "weft_rdb_changes_since_last_save",
+        ],
+    ),
+    ("append-only file", &["weft_aof_size_bytes", "weft_aof_buffer_bytes"]),
+    (
+        "replication",
+        &[
+            "weft_replication_backlog_bytes",
+            "weft_replica_lag_seconds",
+            "weft_replication_link_up",
+        ],
+    ),
+    (
+        "cluster",
+        &[
+            "weft_cluster_slots",
+            "weft_cluster_failing_nodes",
+            "weft_slot_migrations_in_progress",
+        ],
+    ),
+    (
+        "scripts",
+        &[
+            "(eval|evalsha|fcall)(_ro)?",
+            "weft_command_seconds_total",
+            "weft_scripts_undone_total",
+        ],
+    ),
+];
+
+#[test]
+fn the_dashboard_covers_every_topic() {
+    let dashboard: serde_json::Value = serde_json::from_str(&read("packaging/grafana/weft.json")).expect("valid JSON");
+    let panels = dashboard["panels"].as_array().expect("it has panels");
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let queries: String = targets
+        .flat_map(|target| [&target["expr"], &target["legendFormat"]])
+        .filter_map(serde_json::Value::as_str)
+        .map(|text| format!("{text}\n"))
+        .collect();
+    for (topic, texts) in DASHBOARD_TOPICS {
+        for text in *texts {
+            assert!(queries.contains(text), "{topic}: no panel has {text}");
+        }
+    }
+}
+
+/// Conditions under which operators must be alerted.
+const ALERTS: &[&str] = &[
+    "WeftDown",
+    "WeftStalled",
+    "WeftStallsOften",
+    "WeftMemoryNearLimit",
+    "WeftResidentMemoryHigh",
+    "WeftWorkersBusy",
+    "WeftSaveFailed",
+    "WeftNotSaved",
+    "WeftAppendOnlyFileFailing",
+    "WeftReplicaLinkDown",
+    "WeftClusterDown",
+];
+
 /// Every rule has an alert, an expression, a severity and a summary.
 #[test]
 fn the_alert_rules_are_complete() {
@@ -125,5 +247,8 @@ fn the_alert_rules_are_complete() {
         for part in ["\n        expr: ", "\n          severity: ", "\n          summary: "] {
             assert!(rule.contains(part), "{name} has no {}", part.trim());
         }
+    }
+    for name in ALERTS {
+        assert!(alerts.contains(name), "{name} is missing");
     }
 }

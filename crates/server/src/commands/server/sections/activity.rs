@@ -376,7 +376,7 @@ pub(super) fn weft_lines(server: &Server, lines: &mut InfoLines) {
     lines.push_field("weft_batches", metrics.sum(Counter::Batches));
     lines.push_field("weft_prefetch_batches", metrics.sum(Counter::PrefetchBatches));
     lines.push_field("weft_prefetch_entries", metrics.sum(Counter::PrefetchEntries));
-    lines.push_field("weft_deferrals", metrics.sum(Counter::Deferrals));
+    lines.push_field("weft_deferrals", metrics.deferrals());
     lines.push_field("weft_exclusive_commands", metrics.sum(Counter::ExclusiveCommands));
     lines.push_field("weft_background_commands", metrics.sum(Counter::BackgroundCommands));
     lines.push_field("weft_unfinished_jobs", server.background.unfinished_jobs());
