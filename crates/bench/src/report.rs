@@ -424,14 +424,29 @@ impl Report {
         !self.idle.is_empty() || self.sections.iter().any(has_rows)
     }
 
+    /// Returns each version once, with the labels of all sides that have it.
+    pub fn distinct_versions(&self) -> Vec<(String, &str)> {
+        let mut distinct: Vec<(String, &str)> = Vec::new();
+        for (label, version) in &self.versions {
+            match distinct.iter_mut().find(|(_, known)| known == version) {
+                Some((labels, _)) => {
+                    labels.push_str("; ");
+                    labels.push_str(label);
+                }
+                None => distinct.push((label.clone(), version.as_str())),
+            }
+        }
+        distinct
+    }
+
     /// Formats the machine, the command line and the versions of the servers as Markdown, and the reason for an early
     /// end.
     pub fn head_markdown(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "{}.", self.environment.text());
         let _ = writeln!(text, "\nCommand line: `{}`.\n", self.command_line);
-        for (label, version) in &self.versions {
-            let _ = writeln!(text, "- {label}: {version}.");
+        for (labels, version) in self.distinct_versions() {
+            let _ = writeln!(text, "- {labels}: {version}.");
         }
         if let Some(reason) = &self.early_end {
             let _ = writeln!(

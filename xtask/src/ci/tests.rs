@@ -86,6 +86,16 @@ fn steps_run_beside_the_step_before_them() {
 }
 
 #[test]
+fn what_several_steps_use_is_installed_before_they_begin() {
+    let steps: Vec<&CiStep> = STEPS.iter().collect();
+    let batches: Vec<_> = batches(&steps).map(names).collect();
+    let position = |name| batches.iter().position(|batch| batch.contains(&name)).expect(name);
+    for user in ["test", "diff", "clients", "packaging", "book"] {
+        assert!(position("oracle") < position(user), "{user}");
+    }
+}
+
+#[test]
 fn a_step_runs_alone_if_the_one_before_it_is_not_chosen() {
     let chosen = select_steps(&["diff", "tidy"]).expect("both are steps");
     let batches: Vec<_> = batches(&chosen).map(names).collect();

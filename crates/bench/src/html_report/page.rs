@@ -153,8 +153,10 @@ fn write_machine(html: &mut String, report: &Report, facts: &PageFacts) {
         (
             "measurements",
             format!(
-                "{} interleaved rounds of {} s, after {} s of the same load",
-                facts.rounds, facts.window_s, facts.warmup_s
+                "{} of {} s, after {} s of the same load",
+                rounds_text(facts.rounds),
+                facts.window_s,
+                facts.warmup_s
             ),
         ),
     ];
@@ -167,8 +169,8 @@ fn write_machine(html: &mut String, report: &Report, facts: &PageFacts) {
     };
     write_table(html, &table);
     let command_line = [("Command line of this report", report.command_line.as_str())];
-    let versions = report.versions.iter();
-    let versions = versions.map(|(label, version)| (label.as_str(), version.as_str()));
+    let versions = report.distinct_versions();
+    let versions = versions.iter().map(|(labels, version)| (labels.as_str(), *version));
     write_definitions(html, command_line.into_iter().chain(versions));
     write_paragraph(
         html,
@@ -183,6 +185,14 @@ fn write_machine(html: &mut String, report: &Report, facts: &PageFacts) {
         "A load is named by its command, a mixture by commands with their shares in percent; then follow the size of \
          values in bytes (B) and the number of requests in flight per connection (P).",
     );
+}
+
+/// Names a number of rounds.
+fn rounds_text(rounds: usize) -> String {
+    match rounds {
+        1 => "1 round".to_string(),
+        rounds => format!("{rounds} interleaved rounds"),
+    }
 }
 
 /// Appends links to the sections, with the range of their ratios.

@@ -23,6 +23,9 @@ const WIDTH: u32 = 940;
 /// The height of a plot of curves.
 const CURVES_HEIGHT: u32 = 340;
 
+/// The highest number of a point. The library takes long for a long axis of integers.
+const MOST_WORKERS: i32 = 1_000_000;
+
 /// The space for the names of rows, left of the plot.
 const NAMES_WIDTH: i32 = 300;
 
@@ -285,18 +288,15 @@ impl CurveChart {
 
     fn draw(&self, canvas: &Canvas<'_>) -> DrawOutcome {
         draw_legend(canvas, &self.series)?;
-        let all = || self.series.iter().flat_map(|series| &series.values);
-        let largest = all()
-            .filter_map(|(_, value)| positive(Some(*value)))
-            .fold(0.0, f64::max);
+        let all_points = self.series.iter().flat_map(drawable_points);
+        let largest = all_points.map(|(_, value)| value).fold(0.0, f64::max);
         let end = if largest > 0.0 { largest * 1.08 } else { 1.0 };
-        let most = all().map(|(number, _)| *number).max().unwrap_or(1).clamp(1, 1_000_000);
         let mut plot = ChartBuilder::on(canvas)
             .margin_top(LEGEND_HEIGHT)
             .margin_right(20)
             .x_label_area_size(AXIS_HEIGHT)
             .y_label_area_size(VERTICAL_AXIS_WIDTH)
-            .build_cartesian_2d(0..most + 1, 0.0..end)?;
+            .build_cartesian_2d(self.numbers(), 0.0..end)?;
         let format = |value: &f64| (self.format)(*value);
         // The horizontal axis must have light lines: the library does not end if it looks for none among integers.
         plot.configure_mesh()
@@ -313,12 +313,7 @@ impl CurveChart {
             .y_desc(self.title.as_str())
             .draw()?;
         for (index, series) in self.series.iter().enumerate() {
-            let points: Vec<(i32, f64)> = series
-                .values
-                .iter()
-                .copied()
-                .filter(|(number, value)| *number <= most && positive(Some(*value)).is_some())
-                .collect();
+            let points: Vec<(i32, f64)> = drawable_points(series).collect();
             let dots = points
                 .iter()
                 .map(|point| Circle::new(*point, 4, colour(index).filled()));
@@ -328,6 +323,22 @@ impl CurveChart {
         }
         Ok(())
     }
+
+    /// The horizontal axis: from the lowest to the highest number of a point.
+    fn numbers(&self) -> Range<i32> {
+        let numbers = || self.series.iter().flat_map(drawable_points).map(|(number, _)| number);
+        let lowest = numbers().min().unwrap_or(0);
+        let highest = numbers().max().unwrap_or(lowest);
+        // The library misplaces the points of an axis without a length.
+        lowest..highest.max(lowest + 1)
+    }
+}
+
+/// Returns the points of a curve that can be drawn.
+fn drawable_points(series: &PlotSeries<(i32, f64)>) -> impl Iterator<Item = (i32, f64)> {
+    let is_drawable =
+        |(number, value): &(i32, f64)| (0..=MOST_WORKERS).contains(number) && positive(Some(*value)).is_some();
+    series.values.iter().copied().filter(is_drawable)
 }
 
 /// Draws an SVG element with a name for readers who do not see it.

@@ -259,6 +259,7 @@ fn parameter_chapter() -> String {
                 .map_or_else(String::new, |alias| format!(" (`{alias}`)"));
             let no_effect = match parameter.effect {
                 ParameterEffect::NotImplemented => " **No effect in Weft yet.**",
+                ParameterEffect::NotNeeded => " **Not needed: Weft returns free pages by itself.**",
                 ParameterEffect::Active | ParameterEffect::Retired => "",
             };
             text += &format!(
@@ -352,6 +353,7 @@ fn manual_page() -> String {
             };
             let no_effect = match parameter.effect {
                 ParameterEffect::NotImplemented => " No effect in Weft yet.",
+                ParameterEffect::NotNeeded => " Not needed: Weft returns free pages by itself.",
                 ParameterEffect::Active | ParameterEffect::Retired => "",
             };
             text += &format!("{}{no_effect}\n.br\n", manual_text(parameter.summary));

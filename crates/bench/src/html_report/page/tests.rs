@@ -206,6 +206,29 @@ fn a_report_without_results_is_a_page_too() {
 }
 
 #[test]
+fn a_single_round_is_not_interleaved_and_equal_versions_are_listed_once() {
+    let mut report = sample_report();
+    report.versions = ["Weft", "Valkey", "Weft, 2 workers"]
+        .map(|label| (label.to_string(), format!("version {}", label.starts_with("Weft"))))
+        .to_vec();
+    let html = page(&report, &PageFacts { rounds: 1, ..facts() }).expect("a page");
+    assert!(
+        html.contains("<td>1 round of 0.3 s, after 0.09 s of the same load</td>"),
+        "{html}"
+    );
+    assert!(
+        html.contains("<dt>Weft; Weft, 2 workers</dt><dd><code>version true</code></dd>"),
+        "{html}"
+    );
+    assert_eq!(html.matches("version true").count(), 1);
+    assert!(
+        report
+            .head_markdown()
+            .contains("- Weft; Weft, 2 workers: version true.\n- Valkey: version false.\n")
+    );
+}
+
+#[test]
 fn one_server_alone_has_no_ratios() {
     let mut report = sample_report();
     report.sections.truncate(1);

@@ -128,6 +128,11 @@ fn curves_have_a_dot_per_point() {
             series: vec![series("Weft", points), series("Valkey", vec![(1, 1e6), (2, f64::NAN)])],
             format: plain,
         };
+        assert_eq!(
+            chart.numbers(),
+            1..most.max(2),
+            "the axis has the numbers of the points"
+        );
         let svg = chart.svg().expect("a plot");
         assert_eq!((filled(&svg, "circle ", 0), filled(&svg, "circle ", 1)), (count, 1));
         assert!(svg.contains("workers\n"));

@@ -8,6 +8,8 @@ use crate::options::Options;
 use crate::server_process::ServerProcess;
 use crate::{oracle, workspace};
 
+mod exporter;
+
 /// The result of a client's run that did not fail.
 enum ClientOutcome {
     Passed,
@@ -34,6 +36,7 @@ const CLIENTS: &[ClientCheck] = &[
     ClientCheck { name: "node",            run: node },
     ClientCheck { name: "go",              run: go },
     ClientCheck { name: "java",            run: java },
+    ClientCheck { name: "redis_exporter",  run: exporter::run },
     ClientCheck { name: "weft-top",        run: weft_top },
 ];
 
@@ -120,13 +123,24 @@ impl RedisTool {
             libraries,
         };
         if !unpacked.program.exists() {
-            fs::create_dir_all(&directory).ok()?;
-            let script = "apt-get download redis-tools liblzf1 libjemalloc2 libatomic1 \
-                          && for package in *.deb; do dpkg -x \"$package\" . || exit 1; done";
-            let mut command = workspace::command("sh", &["-c", script]);
-            workspace::run(command.current_dir(&directory)).ok()?;
+            // Another step may look for the tools at the same time, and must not find a part of them.
+            let scratch = directory.with_extension(format!("new-{}", std::process::id()));
+            let is_there = Self::unpack(&scratch) && move_into_place(&scratch, &directory).is_ok();
+            // There is nothing left if it was moved.
+            let _ = fs::remove_dir_all(&scratch);
+            if !is_there && !unpacked.program.exists() {
+                return None;
+            }
         }
         unpacked.starts().then_some(unpacked)
+    }
+
+    /// Unpacks the packages of Debian into `directory`. Returns `false` if they cannot be downloaded.
+    fn unpack(directory: &Path) -> bool {
+        let script = "apt-get download redis-tools liblzf1 libjemalloc2 libatomic1 \
+                      && for package in *.deb; do dpkg -x \"$package\" . || exit 1; done";
+        let mut command = workspace::command("sh", &["-c", script]);
+        fs::create_dir_all(directory).is_ok() && workspace::run(command.current_dir(directory)).is_ok()
     }
 
     fn command(&self) -> Command {
@@ -161,6 +175,20 @@ impl RedisTool {
             Err(format!("{name}: {}: {text}{errors}", output.status))
         }
     }
+}
+
+/// Unpacks the tools of Redis, unless they are there already. The checks of the book and of the packages use them, too.
+/// Returns `false` if they are not to be had.
+pub fn unpack_redis_tools() -> bool {
+    RedisTool::find("redis-cli").is_some()
+}
+
+/// Moves a complete directory to `target`, instead of what an attempt that has failed left there.
+fn move_into_place(complete: &Path, target: &Path) -> std::io::Result<()> {
+    if target.exists() {
+        fs::remove_dir_all(target)?;
+    }
+    fs::rename(complete, target)
 }
 
 fn redis_cli(server: &ServerUnderTest) -> Result<ClientOutcome, String> {
@@ -292,4 +320,25 @@ fn copy_directory(from: &Path, to: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complete_directory_replaces_an_incomplete_one() {
+        let parent = std::env::temp_dir().join(format!("weft-clients-test-{}", std::process::id()));
+        let (complete, target) = (parent.join("new"), parent.join("tools"));
+        for name in ["first", "second"] {
+            fs::create_dir_all(&complete).expect("is made");
+            fs::write(complete.join(name), name).expect("is written");
+            move_into_place(&complete, &target).expect("is moved");
+            let entries = fs::read_dir(&target).expect("is there").flatten();
+            let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+            assert_eq!(names, [name]);
+            assert!(!complete.exists());
+        }
+        fs::remove_dir_all(&parent).expect("is removed");
+    }
 }
