@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
 use super::page_map::{CHUNK_BYTES, CHUNK_PAGES, ChunkWords, PAGE_BYTES, PageMap};
@@ -9,13 +10,20 @@ use super::page_map::{CHUNK_BYTES, CHUNK_PAGES, ChunkWords, PAGE_BYTES, PageMap}
 /// The number of chunks of the maps.
 const CHUNKS: usize = 130;
 
+/// The memory of all maps, which is never freed. A leak detector finds it here.
+static KEPT: Mutex<Vec<MapMemory>> = Mutex::new(Vec::new());
+
+type MapMemory = (&'static [ChunkWords], &'static [AtomicU64]);
+
 /// Creates a map of `CHUNKS` chunks.
 fn map() -> PageMap {
     let chunks: Vec<ChunkWords> = (0..CHUNKS)
         .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
         .collect();
     let known: Vec<AtomicU64> = (0..CHUNKS.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-    PageMap::new(chunks.leak(), known.leak())
+    let (chunks, known): (&[_], &[_]) = (chunks.leak(), known.leak());
+    KEPT.lock().expect("no test panics meanwhile").push((chunks, known));
+    PageMap::new(chunks, known)
 }
 
 /// Returns the runs of unused pages, of all chunks, as page numbers.
