@@ -66,8 +66,6 @@ pub enum ParameterEffect {
     Active,
     /// The value is checked, kept and shown, but has no effect so far.
     NotImplemented,
-    /// The value is checked, kept and shown, and has no effect by design: Weft returns free pages by itself.
-    NotNeeded,
     /// A parameter of older versions: the value is checked, kept and shown on request, and will never have an effect.
     Retired,
 }

@@ -259,7 +259,6 @@ fn parameter_chapter() -> String {
                 .map_or_else(String::new, |alias| format!(" (`{alias}`)"));
             let no_effect = match parameter.effect {
                 ParameterEffect::NotImplemented => " **No effect in Weft yet.**",
-                ParameterEffect::NotNeeded => " **Not needed: Weft returns free pages by itself.**",
                 ParameterEffect::Active | ParameterEffect::Retired => "",
             };
             text += &format!(
@@ -353,7 +352,6 @@ fn manual_page() -> String {
             };
             let no_effect = match parameter.effect {
                 ParameterEffect::NotImplemented => " No effect in Weft yet.",
-                ParameterEffect::NotNeeded => " Not needed: Weft returns free pages by itself.",
                 ParameterEffect::Active | ParameterEffect::Retired => "",
             };
             text += &format!("{}{no_effect}\n.br\n", manual_text(parameter.summary));
