@@ -270,7 +270,8 @@ impl ObservedServer<'_> {
                     ));
                     next_line += PROGRESS_INTERVAL;
                 }
-                if next_flush.is_some_and(|due| due <= next) {
+                // Not at the end: a server may free flushed values later, and would seem to be full.
+                if next_flush.is_some_and(|due| due <= next) && next < begin + options.duration {
                     control.call(&["FLUSHDB"])?;
                     load.flushes += 1;
                     next_flush = next_flush.zip(options.flush_interval).map(|(due, after)| due + after);
