@@ -46,9 +46,9 @@ const OTHER_RESIDENT_BYTES: u64 = 16 << 20;
 /// The observations of the last check.
 pub struct Reclaimer {
     active_bytes: u64,
-    last_purge: Instant,
+    last_purge: Option<Instant>,
     /// The time of the last one that was not sooner because memory is limited.
-    last_usual_purge: Instant,
+    last_usual_purge: Option<Instant>,
     /// The number of allocations of long commands.
     long_allocations: u64,
     /// The time at which that number was seen first.
@@ -61,8 +61,8 @@ impl Reclaimer {
     pub fn new() -> Self {
         Reclaimer {
             active_bytes: 0,
-            last_purge: Instant::now(),
-            last_usual_purge: Instant::now(),
+            last_purge: None,
+            last_usual_purge: None,
             long_allocations: 0,
             last_long_allocation: Instant::now(),
             hidden_pages: HiddenPages::new(),
@@ -85,10 +85,11 @@ impl Reclaimer {
         {
             return Some(Reclaim::LongCommands);
         }
-        if now < self.last_purge + MIN_PURGE_INTERVAL_IF_LIMITED || grown > figures.active / GROWTH_FRACTION {
+        let is_over = |last: Option<Instant>, interval| last.is_none_or(|last| now >= last + interval);
+        if !is_over(self.last_purge, MIN_PURGE_INTERVAL_IF_LIMITED) || grown > figures.active / GROWTH_FRACTION {
             return None;
         }
-        let is_usual = now >= self.last_usual_purge + MIN_PURGE_INTERVAL;
+        let is_usual = is_over(self.last_usual_purge, MIN_PURGE_INTERVAL);
         let hidden = match hidden > 0 {
             true => hidden.min(memory::unused_page_bytes()),
             false => 0,
@@ -98,9 +99,9 @@ impl Reclaimer {
             false if is_limited && has_many_free_pages(&figures, hidden) => Reclaim::FreePages,
             false => return None,
         };
-        self.last_purge = now;
+        self.last_purge = Some(now);
         if is_usual {
-            self.last_usual_purge = now;
+            self.last_usual_purge = Some(now);
         }
         if reclaim.returns_hidden_pages() {
             self.hidden_pages.will_be_returned(now + MIN_PURGE_INTERVAL);

@@ -62,22 +62,30 @@ impl Turn {
         reply
     }
 
+    /// Returns a function that waits until the first client has its reply, and returns the reply.
+    fn reply_to_first(&self) -> impl FnOnce() -> std::io::Result<[u8; REPLY.len()]> + use<> {
+        let mut client = self.first.peer.try_clone().expect("another handle");
+        client.set_nonblocking(false).expect("sets the mode");
+        client.set_read_timeout(Some(PATIENCE)).expect("sets the time limit");
+        move || {
+            let mut reply = [0; REPLY.len()];
+            client.read_exact(&mut reply).map(|()| reply)
+        }
+    }
+
     /// Runs the second client's requests while another thread is inside the gate until the first client has got its
     /// reply.
     fn run_second_after_reply_to_first(&mut self) {
         let server = self.server.clone();
-        let mut client = self.first.peer.try_clone().expect("another handle");
-        client.set_nonblocking(false).expect("sets the mode");
-        client.set_read_timeout(Some(PATIENCE)).expect("sets the time limit");
+        let await_reply = self.reply_to_first();
         let (enter, has_entered) = std::sync::mpsc::channel();
         let inside = std::thread::spawn(move || {
             let mut seat = server.keyspace.slots.join().expect("a seat");
             let pass = seat.enter();
             enter.send(()).expect("the test waits for it");
-            let mut reply = [0; REPLY.len()];
-            let received = client.read_exact(&mut reply);
+            let reply = await_reply();
             drop(pass);
-            received.map(|()| reply)
+            reply
         });
         has_entered.recv().expect("it has entered");
         self.first.worker.run_batch();
@@ -158,18 +166,15 @@ fn replies_are_sent_before_a_transaction_waits_for_exclusive_mode() {
 fn replies_are_sent_before_another_threads_exclusive_mode() {
     let mut turn = Turn::begin(ECHO, &[ECHO]);
     let server = turn.server.clone();
-    let mut client = turn.first.peer.try_clone().expect("another handle");
-    client.set_nonblocking(false).expect("sets the mode");
-    client.set_read_timeout(Some(PATIENCE)).expect("sets the time limit");
+    let await_reply = turn.reply_to_first();
     let (close, is_closed) = std::sync::mpsc::channel();
     let other = std::thread::spawn(move || {
         let mut seat = server.keyspace.slots.join().expect("a seat");
         let all = seat.exclusive();
         close.send(()).expect("the test waits for it");
-        let mut reply = [0; REPLY.len()];
-        let received = client.read_exact(&mut reply);
+        let reply = await_reply();
         drop(all);
-        received.map(|()| reply)
+        reply
     });
     is_closed.recv().expect("the gate is closed");
     turn.first.worker.run_batch();
