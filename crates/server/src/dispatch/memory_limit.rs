@@ -10,7 +10,9 @@
 //!
 //! Each worker evicts only as much as its own view of used memory requires. It checks again after each key, so several
 //! workers evict at most one key too many each. An eviction frees no more than the excess at its start, because the
-//! messages about evicted keys take memory too.
+//! messages about evicted keys take memory too. Threads that are no workers, such as those that run scripts, correct the
+//! shared view directly: otherwise each of their commands would evict keys for the same excess, until the allocator is
+//! asked again.
 //!
 //! A check costs one load per worker. A thread that was below the limit therefore checks again only after it has used
 //! its share of the remaining memory, or [`MAX_SHARE_BYTES`], and at the start of every batch.
@@ -250,6 +252,9 @@ fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionP
     );
     if attempt == EvictionAttempt::Evicted {
         free_removed_values(&mut thread.effects, server);
+        if thread.memory_limit.cell.is_none() {
+            server.memory.add_without_cell(memory::thread_balance() - balance);
+        }
         server.stats.metrics.add(thread.thread_index, Counter::EvictedKeys, 1);
         record_latency_spike(thread, "eviction-del", start.elapsed());
     }
@@ -276,3 +281,6 @@ fn record_latency_spike(thread: &ThreadState, event: &'static str, elapsed: Dura
             .add(event, thread.now_ms / 1000, spike_ms);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,8 +11,9 @@ use weft_os::atomic::Ordering;
 /// A thread's copy of the parameters.
 #[derive(Clone, Debug, Default)]
 pub struct Tunables {
-    /// The configuration's generation that this copy reflects.
-    pub generation: u64,
+    /// The configuration's generation that this copy reflects; `None` before the first refresh. That one reports a
+    /// change, so that its caller derives what depends on parameters, also from those of the start.
+    pub generation: Option<u64>,
     /// `prefetch-batch-max-size`. 0 and 1 disable prefetching.
     pub prefetch_depth: usize,
     /// `proto-max-bulk-len`, in bytes.
@@ -92,7 +93,7 @@ impl Tunables {
     /// Copies the parameters again if they have changed since the last copy. Returns `true` if they have changed.
     #[inline]
     pub fn refresh(&mut self, server: &Server) -> bool {
-        let generation = server.config.generation();
+        let generation = Some(server.config.generation());
         debug_assert!(
             generation >= self.generation,
             "the generation of the configuration does not go back"
@@ -120,7 +121,7 @@ impl Tunables {
             has_write_restrictions: max_memory > 0 || refuses_writes || is_aof_failing,
             is_aof_failing,
             refuses_writes,
-            generation: config.generation(),
+            generation: None,
             prefetch_depth: bytes(id::PREFETCH_BATCH_MAX_SIZE),
             max_bulk_len: config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64,
             query_buffer_limit: bytes(id::CLIENT_QUERY_BUFFER_LIMIT),

@@ -278,9 +278,13 @@ impl UsedMemory {
         let before = memory::thread_balance();
         self.note_freeing_started();
         free();
-        self.base
-            .fetch_add(memory::thread_balance() - before, Ordering::Relaxed);
+        self.add_without_cell(memory::thread_balance() - before);
         self.end_freeing(bytes);
+    }
+
+    /// Counts bytes that a thread without a cell has just allocated, or freed if they are negative.
+    pub fn add_without_cell(&self, bytes: i64) {
+        self.base.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn end_freeing(&self, bytes: usize) {

@@ -450,6 +450,69 @@ fn messages_about_evicted_keys_evict_no_others() {
     }
 }
 
+/// A limit of the command line works like one that CONFIG SET sets: the workers know from the start what they free.
+#[test]
+fn a_limit_of_the_start_evicts_no_more_than_necessary() {
+    const LIMIT: u64 = 24 << 20;
+    const DEPTH: usize = 20;
+    for workers in ["1", "2", "8"] {
+        let server = Server::start(&[
+            "--maxmemory",
+            &LIMIT.to_string(),
+            "--maxmemory-policy",
+            "allkeys-lru",
+            "--io-threads",
+            workers,
+        ]);
+        let mut clients: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+        let mut control = Client::connect(server.port);
+        let value = "v".repeat(2000);
+        let mut lowest = u64::MAX;
+        for round in 0..150 {
+            for (client, number) in clients.iter_mut().zip(0..) {
+                for at in 0..DEPTH {
+                    client.send(&["SET", &format!("key:{number}:{round}:{at}"), &value]);
+                }
+            }
+            for client in &mut clients {
+                (0..DEPTH).for_each(|_| assert_eq!(client.answer(), "OK"));
+            }
+            if figure(&mut control, "stats", "evicted_keys") > 0 {
+                lowest = lowest.min(used(&mut control));
+            }
+        }
+        assert!(
+            lowest > LIMIT / 10 * 8 && lowest != u64::MAX,
+            "{workers} workers: {lowest} of {LIMIT}"
+        );
+    }
+}
+
+/// A thread that is no worker does not evict keys again for what it has just evicted.
+#[test]
+fn script_threads_evict_no_more_than_necessary() {
+    let server = Server::start(&["--maxmemory-policy", "allkeys-lru"]);
+    let mut client = Client::connect(server.port);
+    for number in 0..10_000 {
+        client.send(&["SET", &format!("key:{number}"), &"v".repeat(1000)]);
+    }
+    (0..10_000).for_each(|_| assert_eq!(client.answer(), "OK"));
+    let limit = used(&mut client);
+    assert_eq!(client.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()]), "OK");
+    let value = "v".repeat(60_000);
+    let script = "for i = 1, 1000000 do end return redis.call('SET', KEYS[1], ARGV[1])";
+    let mut lowest = u64::MAX;
+    for number in 0..80 {
+        assert_eq!(
+            client.call(&["EVAL", script, "1", &format!("big:{number}"), &value]),
+            "OK"
+        );
+        lowest = lowest.min(used(&mut client));
+    }
+    assert!(figure(&mut client, "stats", "evicted_keys") > 0);
+    assert!(lowest > limit / 10 * 8, "{lowest} of {limit}");
+}
+
 /// Script threads evict, too, before a script that they run.
 #[test]
 fn a_script_thread_evicts_keys_that_clients_track() {
