@@ -54,7 +54,7 @@ fn entry_layout(class: usize) -> Layout {
 
 /// Allocates memory for an entry of this class: a cell, or its own allocation.
 #[inline]
-fn allocate_class(class: usize) -> NonNull<u8> {
+pub(crate) fn allocate_class(class: usize) -> NonNull<u8> {
     #[cfg(feature = "jemalloc-memory")]
     if let Some(cell_class) = cells::CellClass::of_size_class(class) {
         return cells::allocate(cell_class);
@@ -208,7 +208,7 @@ impl Entry {
 
     /// Returns the start of the value part.
     #[inline]
-    fn value_part(self) -> *mut u8 {
+    pub(crate) fn value_part(self) -> *mut u8 {
         self.at(self.shape_without_length().value_at())
     }
 
@@ -494,6 +494,18 @@ impl Entry {
         (entry, old.class())
     }
 
+    /// Copies the entry to another allocation, which owns its value from then on.
+    ///
+    /// # Safety
+    /// Rules 1, 2 and 13: the caller owns the entry, and the other allocation has its class. Only
+    /// [`free_relocated`] may access the old one afterwards.
+    pub(crate) unsafe fn copy_to(self, target: NonNull<u8>) -> Self {
+        // SAFETY: rule 2: this many bytes are initialised, and there is room for them; rule 3: the caller is the
+        // exclusive holder.
+        unsafe { ptr::copy_nonoverlapping(self.0.as_ptr(), target.as_ptr(), self.shape().bytes()) };
+        Self(target)
+    }
+
     /// Replaces the key by one of the same length.
     pub(crate) fn overwrite_key(self, key: &[u8]) -> bool {
         let shape = self.shape_without_length();
@@ -582,6 +594,21 @@ pub(crate) unsafe fn free_allocation(entry: *mut u8, class: usize) {
     unsafe { dealloc(entry, entry_layout(class)) }
 }
 
+/// Frees an entry's allocation after its contents were moved, but nothing that its value owns. A cell goes to its pool,
+/// so that its run becomes empty.
+///
+/// # Safety
+/// Rules 1 and 2: the caller owns the allocation, and it has this class.
+pub(crate) unsafe fn free_relocated(entry: *mut u8, class: usize) {
+    #[cfg(feature = "jemalloc-memory")]
+    if let Some(cell_class) = cells::CellClass::of_size_class(class) {
+        // SAFETY: rules 2 and 10: entries of this class are cells, and the owner gives this one up.
+        return unsafe { cells::free_to_pool(entry, cell_class) };
+    }
+    // SAFETY: rules 1 and 2, by the caller.
+    unsafe { free_allocation(entry, class) }
+}
+
 /// # Safety
 /// `at` is the value part of an entry with the inline shape `shape`.
 unsafe fn write_inline_len(at: *mut u8, shape: Shape) {
@@ -595,7 +622,8 @@ unsafe fn write_inline_len(at: *mut u8, shape: Shape) {
     }
 }
 
-fn new_exact(bytes: &[u8]) -> *mut u8 {
+/// Allocates an external string with these bytes.
+pub(crate) fn new_exact(bytes: &[u8]) -> *mut u8 {
     let layout = exact_layout(bytes.len());
     // SAFETY: size classes are not empty.
     let buffer = unsafe { alloc(layout) };
@@ -608,9 +636,18 @@ fn new_exact(bytes: &[u8]) -> *mut u8 {
     buffer
 }
 
+/// Frees an external string of `len` bytes.
+///
+/// # Safety
+/// Rule 5: [`new_exact`] or [`Vec`] allocated it with the class of this length, and the caller owns it.
+pub(crate) unsafe fn free_exact(bytes: *mut u8, len: usize) {
+    // SAFETY: rule 5, by the caller.
+    unsafe { dealloc(bytes, exact_layout(len)) }
+}
+
 /// # Safety
 /// `at` is the value part of an external string.
-unsafe fn write_exact(at: *mut u8, buffer: *mut u8, len: usize) {
+pub(crate) unsafe fn write_exact(at: *mut u8, buffer: *mut u8, len: usize) {
     let packed = buffer.map_addr(|address| address | len << EXACT_ADDRESS_BITS);
     // SAFETY: rule 2: the value part has room for a pointer.
     unsafe { at.cast::<*mut u8>().write_unaligned(packed) }
@@ -618,7 +655,7 @@ unsafe fn write_exact(at: *mut u8, buffer: *mut u8, len: usize) {
 
 /// # Safety
 /// `at` is the value part of an object, and owns nothing.
-unsafe fn write_object<V>(at: *mut u8, object: Shared<V>) {
+pub(crate) unsafe fn write_object<V>(at: *mut u8, object: Shared<V>) {
     // SAFETY: rule 2: the value part has room for a pointer.
     unsafe { at.cast::<NonNull<V>>().write_unaligned(object.into_raw()) }
 }
@@ -651,7 +688,7 @@ impl ExactString {
 impl Drop for ExactString {
     fn drop(&mut self) {
         // SAFETY: rule 5: owned, and allocated with this layout.
-        unsafe { dealloc(self.bytes, exact_layout(self.len)) }
+        unsafe { free_exact(self.bytes, self.len) }
     }
 }
 

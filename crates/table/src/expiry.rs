@@ -175,7 +175,7 @@ impl<V> Table<V> {
         false
     }
 
-    fn prefetch_entries_of(&self, index: usize, bucket: usize) {
+    pub(crate) fn prefetch_entries_of(&self, index: usize, bucket: usize) {
         let bucket = self.segment(index).bucket(bucket);
         (0..SLOTS).for_each(|slot| prefetch_line(bucket.entry(slot)));
     }

@@ -21,6 +21,7 @@
 //!   `size_class.rs`, `cells/`); large and growing ones are shared blobs (`value/blob.rs`).
 //! - Objects are shared too: a handle is a snapshot that needs no copy (`value/shared.rs`).
 //! - Keys that are due are found without reading the others (`expiry.rs`).
+//! - Entries and values can be moved out of sparse slabs of the allocator (`relocation/`).
 //! - The table is in hash order, so a scan cursor stays valid across all resizes (`scan.rs`).
 //!
 //! The caller holds a lease of the slot: `&mut Table` for writers, `&Table` for readers, which change only atomics.
@@ -63,6 +64,9 @@
 //!     which it does not access, and passes to no other hook, until the hook returns. The bit of a page is set only
 //!     while the allocator needs neither the page nor what it contains. It is cleared under the lock of its chunk, so a
 //!     thread that holds the lock may return the page to the system.
+//! 13. **Relocation.** An allocation is moved by code that has exclusive access to its owner: the bytes are copied, the
+//!     owner gets the new address, and the old allocation is freed without what it contained. No other pointer into it
+//!     exists, except those of rule 6. A shared object or blob is moved only if its count is one.
 //!
 //! Pointers keep their provenance: where bits are packed into one, `map_addr` inserts and removes them.
 
@@ -83,10 +87,13 @@ mod expiry_unit;
 mod garbage;
 mod prefetch;
 mod probe;
+pub mod relocation;
 mod scan;
 mod segment;
 mod shape;
 mod size_class;
+#[cfg(any(feature = "jemalloc-memory", test))]
+mod sparse;
 mod sweep;
 mod table;
 pub mod unused_pages;

@@ -448,7 +448,7 @@ impl<V> Table<V> {
         Some(unsafe { Box::from_raw(raw) })
     }
 
-    fn update_copies(&mut self, index: usize) {
+    pub(crate) fn update_copies(&mut self, index: usize) {
         if let Some(directory) = self.directory_mut() {
             directory.update_copies(index);
         }

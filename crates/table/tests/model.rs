@@ -4,6 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::HashMap;
 
+use weft_table::relocation::Mover;
 use weft_table::{Blob, Garbage, NewValue, OwnedValue, PACKED_MAX_BYTES, Removed, Shared, Table, ValueDue, ValueRef};
 
 /// Checks that all memory is freed with the layout with which it was allocated.
@@ -136,6 +137,8 @@ struct Run {
     hash: fn(&[u8]) -> u64,
     keys: u32,
     now_ms: u64,
+    /// The position of the walk that moves entries.
+    relocated_to: u32,
 }
 
 impl Run {
@@ -342,6 +345,22 @@ impl Run {
         assert!(!old.is_empty());
     }
 
+    /// Moves some entries and objects. Objects of which a handle exists must stay.
+    fn relocate_entries(&mut self) {
+        let mut mover = Mover::of_everything();
+        mover.begin_step(self.random.u32(1..1000));
+        let handles = &self.handles;
+        let next = self
+            .table
+            .relocate_entries(self.relocated_to, &mut mover, &mut |_, object, mover| {
+                assert!(handles.iter().all(|(handle, _)| !handle.is_of(object)));
+                mover.boxed(object);
+            });
+        assert!(next.is_none_or(|next| next > self.relocated_to));
+        assert!(mover.take_counts().moved > 0 || self.table.len() < 1000);
+        self.relocated_to = next.unwrap_or(0);
+    }
+
     fn check(&self) {
         assert_eq!(self.table.len(), self.model.len());
         let with_expiry = self.model.values().filter(|e| e.expire_at_ms.is_some());
@@ -421,6 +440,7 @@ fn random_operations(keys: u32, steps: u32, hash: fn(&[u8]) -> u64) {
             hash,
             keys,
             now_ms: 1_800_000_000_000,
+            relocated_to: 0,
         };
         for step in 0..steps {
             // The table grows and shrinks alternately, so that it splits and merges.
@@ -430,7 +450,8 @@ fn random_operations(keys: u32, steps: u32, hash: fn(&[u8]) -> u64) {
                 0..60 if !growing => run.remove(),
                 40..60 => run.insert(),
                 60..65 => run.rename(),
-                65..99 => run.change(),
+                65..98 => run.change(),
+                98 => run.relocate_entries(),
                 _ if step % 7 == 0 => run.expire(),
                 _ => run.relocate(),
             }

@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 use crate::listpack::{self, Element, ElementRun};
 use crate::packed::PackedKind;
 use crate::records::{Record, RecordId, RecordShape, Records, hash_of};
+use crate::relocation::{PartCursor, PartMover};
 
 /// Returns `true` if an expiry time has passed. A field is still valid in the millisecond in which it expires.
 #[inline]
@@ -150,6 +151,11 @@ impl Hash {
             size_of::<ExpiryQueue>() + queue.times.len() * QUEUE_ENTRY_BYTES
         });
         self.records.allocated_bytes() + queue
+    }
+
+    /// Moves the records; see [`Value::move_parts`](crate::Value::move_parts).
+    pub(crate) fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        self.records.move_parts(from, mover)
     }
 
     /// The number of fields, including expired ones.

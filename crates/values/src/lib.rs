@@ -12,6 +12,7 @@ pub mod listpack;
 pub mod lzf;
 pub mod packed;
 pub mod records;
+pub mod relocation;
 mod scan_page;
 pub mod set;
 pub mod size_class;
@@ -20,6 +21,7 @@ pub mod stream;
 
 use hash::Hash;
 use list::List;
+use relocation::{PartCursor, PartMover};
 use set::Set;
 use sorted_set::SortedSet;
 use stream::Stream;
@@ -105,6 +107,18 @@ impl Value {
             Value::Set(set) => set.allocated_bytes(),
             Value::SortedSet(set) => set.allocated_bytes(),
             Value::Stream(stream) => stream.allocated_bytes(),
+        }
+    }
+
+    /// Moves parts of the value from `from` on, until the mover's step is done. Returns the cursor for the next step, or
+    /// `None` at the end.
+    pub fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        match self {
+            Value::List(list) => list.move_parts(from, mover),
+            Value::Hash(hash) => hash.move_parts(from, mover),
+            Value::Set(set) => set.move_parts(from, mover),
+            Value::SortedSet(set) => set.move_parts(from, mover),
+            Value::Stream(stream) => stream.move_parts(from, mover),
         }
     }
 }

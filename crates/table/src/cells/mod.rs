@@ -22,7 +22,8 @@
 //! - A *run* is what the allocator sees. A bitmap at its start marks the free cells, and a cell's run is found by its
 //!   address: neither allocating nor freeing cells in the pool touches the cells themselves.
 //!
-//! Cells may be freed by any thread. A thread that exits returns the cells of its magazines.
+//! Cells may be freed by any thread. A thread that exits returns the cells of its magazines, and so does one that is
+//! asked to ([`return_free_cells`]), because a cell in a magazine keeps its run.
 //!
 //! # Memory accounting
 //!
@@ -228,6 +229,51 @@ pub(crate) unsafe fn free(cell: *mut u8, class: CellClass) {
         }
         // SAFETY: rule 10, by the caller.
         unsafe { free_slowly(local, cell, class) };
+    });
+}
+
+/// Allocates a cell to which the contents of another one should be moved, so that the run of that one becomes empty.
+/// Returns `None` if the contents should stay.
+///
+/// # Safety
+/// Rule 10: the caller owns the cell, which is of this class.
+pub(crate) unsafe fn allocate_to_relocate(cell: *mut u8, class: CellClass) -> Option<NonNull<u8>> {
+    // SAFETY: rule 10, by the caller.
+    let target = NonNull::new(unsafe { class.slab_pool().take_for_relocation(cell) }?);
+    LOCAL.with(|local| local.cells.set(local.cells.get() + class.bytes() as isize));
+    target
+}
+
+/// Frees a cell without keeping it in the thread's magazine.
+///
+/// # Safety
+/// As for [`free`].
+pub(crate) unsafe fn free_to_pool(cell: *mut u8, class: CellClass) {
+    LOCAL.with(|local| {
+        local.cells.set(local.cells.get() - class.bytes() as isize);
+        // SAFETY: rule 10, by the caller.
+        local.count_runs(-unsafe { class.slab_pool().put(&[cell]) });
+    });
+}
+
+/// Returns the free cells of this thread's magazines to the pools. A free cell in a magazine keeps its run alive, and
+/// after many cells were freed, each cell of a full magazine may keep another run.
+pub fn return_free_cells() {
+    LOCAL.with(|local| {
+        // SAFETY: rule 11: this is the owner, and its magazines live until it clears the pointer.
+        let Some(magazines) = (unsafe { local.magazines.get().as_ref() }) else {
+            return;
+        };
+        for class in CellClass::all() {
+            let magazine = &magazines.0[class.index()];
+            let len = magazine.len.load(Relaxed) as usize;
+            magazine.len.store(0, Relaxed);
+            if len > 0 {
+                // SAFETY: rule 10: cells in a magazine are free and have no other owner; rule 11: only the owner uses
+                // the cells.
+                local.count_runs(-unsafe { class.slab_pool().put(&(&*magazine.cells.get())[..len]) });
+            }
+        }
     });
 }
 

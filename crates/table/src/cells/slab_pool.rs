@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::run::{RunLayout, SlabRun};
+use crate::sparse::is_sparse;
 
 /// The number of runs for which space is reserved at first use.
 const FIRST_RUNS: usize = 256;
@@ -65,17 +66,34 @@ impl SlabPool {
                 created += 1;
                 index.add(&self.layout)
             });
-            if run.free() == self.layout.cells {
-                index.has_empty = false;
-            }
-            taken += run.take(&self.layout, &mut cells[taken..]);
-            if run.free() == 0 {
-                index.mark_full(run.number());
-            }
+            taken += index.take_from(run, &self.layout, &mut cells[taken..]);
         }
         self.cells_out.store(self.cells_out.load(Relaxed) + taken, Relaxed);
         self.runs.store(self.runs.load(Relaxed) + created, Relaxed);
         created as isize
+    }
+
+    /// Takes a free cell to which the contents of a cell should be moved. It is the first cell of the available run with
+    /// the lowest number, if that is lower than the number of the cell's own run, and if the own run is sparse.
+    ///
+    /// # Safety
+    /// Rule 10: the caller owns the cell, which is of this class.
+    pub(super) unsafe fn take_for_relocation(&self, cell: *mut u8) -> Option<*mut u8> {
+        let mut index = self.lock();
+        let target = index.first_available()?;
+        // SAFETY: rule 10: a cell that has an owner keeps its run alive; the pool is locked.
+        let run = unsafe { SlabRun::of_cell(cell) };
+        let cells = self.layout.cells;
+        let used = (cells - run.free()) as u64;
+        let all_cells = (self.runs.load(Relaxed) * cells) as u64;
+        let is_sparse = is_sparse(used, cells as u64, self.cells_out.load(Relaxed) as u64, all_cells);
+        if target.number() >= run.number() || !is_sparse {
+            return None;
+        }
+        let mut taken = [std::ptr::null_mut()];
+        index.take_from(target, &self.layout, &mut taken);
+        self.cells_out.store(self.cells_out.load(Relaxed) + 1, Relaxed);
+        Some(taken[0])
     }
 
     /// Takes cells back. Returns the number of runs that became empty and were returned to the allocator.
@@ -139,6 +157,18 @@ impl RunIndex {
         let word = high * WORD_BITS + self.available_words[high].trailing_zeros() as usize;
         let number = word * WORD_BITS + self.available[word].trailing_zeros() as usize;
         self.runs[number]
+    }
+
+    /// Takes free cells of a run that has some. Returns their number.
+    fn take_from(&mut self, run: SlabRun, layout: &RunLayout, cells: &mut [*mut u8]) -> usize {
+        if run.free() == layout.cells {
+            self.has_empty = false;
+        }
+        let taken = run.take(layout, cells);
+        if run.free() == 0 {
+            self.mark_full(run.number());
+        }
+        taken
     }
 
     fn add(&mut self, layout: &RunLayout) -> SlabRun {

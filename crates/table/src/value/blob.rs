@@ -6,6 +6,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::relocation::Mover;
 use crate::size_class::size_class;
 
 /// The length up to which a growing blob reserves twice its length; above it, it reserves this many bytes more.
@@ -77,6 +78,14 @@ impl Blob {
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         Arc::try_unwrap(self.0).unwrap_or_else(|shared| shared.to_vec())
+    }
+
+    /// Moves the bytes, and the allocation with the count, if no other handle of them exists. Returns the handle.
+    pub(crate) fn relocated(mut self, mover: &mut Mover) -> Self {
+        if let Some(bytes) = Arc::get_mut(&mut self.0) {
+            mover.vec(bytes);
+        }
+        Self(mover.shared(self.0))
     }
 
     /// Returns the vector, unshared and with capacity for `needed` bytes.

@@ -6,6 +6,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::Acquire, fence};
 
+use crate::relocation::Mover;
+
 /// A reference-counted object, which does not change while it is shared.
 ///
 /// Rule 8 of the crate guarantees that; this module is the code that relies on it. The entry that holds an object owns
@@ -41,6 +43,11 @@ impl<V> Shared<V> {
     /// Returns the size of an object's allocation, without what the object owns.
     pub(crate) const fn allocated_bytes() -> usize {
         crate::size_class(size_of::<[usize; 2]>() + size_of::<V>())
+    }
+
+    /// Moves the object if this is its only handle. Returns the handle.
+    pub(crate) fn relocated(self, mover: &mut Mover) -> Self {
+        Self(mover.shared(self.0))
     }
 
     /// Converts the handle to the pointer that an entry holds.

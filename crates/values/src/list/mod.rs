@@ -38,6 +38,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use crate::listpack::{Element, ElementRun};
+use crate::relocation::{PartCursor, PartMover, relocate_parts};
 
 pub use either::{ListMut, ListRef};
 pub use limits::{ListLimits, set_plain_threshold};
@@ -156,6 +157,14 @@ impl List {
     /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
         self.node_bytes + self.nodes.capacity() * size_of::<Node>()
+    }
+
+    /// Moves the nodes; see [`Value::move_parts`](crate::Value::move_parts).
+    pub(crate) fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        if from == PartCursor::default() {
+            mover.deque(&mut self.nodes);
+        }
+        relocate_parts(&mut self.nodes, 0, from, mover, Node::move_parts)
     }
 
     /// Iterates over the nodes in the form in which they are written to a file.

@@ -10,6 +10,7 @@ use super::position::ElementAction;
 use super::position::ListEnd;
 use crate::listpack::{self, Element, ElementRun};
 use crate::lzf;
+use crate::relocation::PartMover;
 use crate::size_class::size_class;
 
 /// The minimum size of a node to be compressed, in bytes.
@@ -303,6 +304,10 @@ impl Node {
         };
         let bytes = &self.bytes;
         &bytes[at.saturating_sub(before).min(bytes.len())..(at + after).min(bytes.len())]
+    }
+
+    pub(super) fn move_parts<M: PartMover>(&mut self, mover: &mut M) {
+        mover.boxed_slice(&mut self.bytes);
     }
 
     /// Replaces a plain element by another one.

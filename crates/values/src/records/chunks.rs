@@ -6,6 +6,7 @@
 
 use super::encoding::{Record, RecordHeader, RecordParts, RecordShape, next_record, write_hole};
 use super::id::{CHUNK_BYTES, RecordId};
+use crate::relocation::{PartCursor, PartMover, relocate_parts};
 use crate::size_class::{reserve_size_class, size_class};
 
 /// The size of the arena in bytes up to which chunks grow with their contents. In a larger arena, chunks are allocated
@@ -64,6 +65,17 @@ impl Chunks {
 
     pub(super) fn allocated_bytes(&self) -> usize {
         self.allocated + self.chunks.len() * (size_of::<Chunk>() + size_of::<u32>())
+    }
+
+    /// Moves the chunks, which are the parts of kind 0.
+    pub(super) fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        if from == PartCursor::default() {
+            mover.vec(&mut self.chunks);
+            mover.vec(&mut self.free);
+        }
+        relocate_parts(&mut self.chunks, 0, from, mover, |chunk, mover| {
+            mover.vec(&mut chunk.bytes)
+        })
     }
 
     /// Recomputes the sum of the capacities after the chunks were cloned.

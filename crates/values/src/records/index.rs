@@ -18,6 +18,7 @@
 
 use super::id::RecordId;
 use super::leaf::{HashRange, Leaf, MAX_DEPTH, MAX_ENTRIES};
+use crate::relocation::{PartCursor, PartMover, relocate_parts};
 
 /// The maximum number of leaves of a region. A full region is split in two.
 const MAX_LEAVES: usize = 1024;
@@ -170,6 +171,12 @@ impl<T: Covering> Directory<T> {
         halves
     }
 
+    /// Moves the slots and the items, but not what the items own.
+    fn move_parts<M: PartMover>(&mut self, mover: &mut M) {
+        mover.vec(&mut self.slots);
+        mover.vec(&mut self.items);
+    }
+
     fn allocated_bytes(&self) -> usize {
         self.slots.len() * size_of::<u32>() + self.items.capacity() * size_of::<T>()
     }
@@ -247,6 +254,19 @@ impl Index {
 
     pub(super) fn allocated_bytes(&self) -> usize {
         self.leaf_bytes + self.directory_bytes
+    }
+
+    /// Moves the directories, which are the parts of kind 1, and the leaves, those of kind 2.
+    pub(super) fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        if from <= PartCursor::of_kind(1) {
+            self.root.move_parts(mover);
+        }
+        let regions = &mut self.root.items;
+        let next = relocate_parts(regions.iter_mut(), 1, from, mover, Directory::move_parts);
+        next.or_else(|| {
+            let leaves = self.root.items.iter_mut().flat_map(|region| &mut region.items);
+            relocate_parts(leaves, 2, from, mover, Leaf::move_parts)
+        })
     }
 
     /// Recomputes the sums of the capacities after the index was cloned.

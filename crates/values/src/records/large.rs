@@ -6,6 +6,7 @@ use super::hash::hash_of;
 use super::id::{CHUNK_BYTES, RecordId};
 use super::index::Index;
 use super::small::{MAX_RECORDS, SmallRecords};
+use crate::relocation::{PartCursor, PartMover};
 
 #[derive(Debug)]
 pub(super) struct LargeRecords {
@@ -63,6 +64,12 @@ impl LargeRecords {
 
     pub(super) fn allocated_bytes(&self) -> usize {
         size_of::<Self>() + self.chunks.allocated_bytes() + self.index.allocated_bytes()
+    }
+
+    /// Moves the chunks, then the index.
+    pub(super) fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        let next = self.chunks.move_parts(from, mover);
+        next.or_else(|| self.index.move_parts(from, mover))
     }
 
     #[inline]

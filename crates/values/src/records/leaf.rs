@@ -11,6 +11,7 @@
 //! takes a few steps, mostly within a cache line. When a leaf is split, its entries keep their tags. At every fourth
 //! split the base advances; the records must then be read in order to hash them again.
 
+use crate::relocation::PartMover;
 use crate::size_class::{shrink_to_size_class, size_class};
 
 /// The maximum number of entries of a leaf. A full leaf is split in two.
@@ -115,6 +116,10 @@ impl Leaf {
 
     pub(super) fn allocated_bytes(&self) -> usize {
         self.entries.capacity()
+    }
+
+    pub(super) fn move_parts<M: PartMover>(&mut self, mover: &mut M) {
+        mover.vec(&mut self.entries);
     }
 
     #[inline]

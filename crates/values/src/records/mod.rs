@@ -43,6 +43,8 @@ use id::CHUNK_BYTES;
 use large::LargeRecords;
 use small::{SmallChunks, SmallRecords};
 
+use crate::relocation::{PartCursor, PartMover};
+
 /// The number of leading bits of a hash that form a cursor. It is limited so that cursors are numbers of moderate
 /// length.
 const CURSOR_BITS: u32 = 48;
@@ -115,6 +117,23 @@ impl Records {
         match &self.0 {
             Layout::Small(small) => small.live_bytes(),
             Layout::Large(large) => large.chunks.live_bytes(),
+        }
+    }
+
+    /// Moves the memory of the records and of their index. No id changes. See
+    /// [`Value::move_parts`](crate::Value::move_parts).
+    pub(crate) fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        match &mut self.0 {
+            Layout::Small(small) => {
+                small.move_parts(mover);
+                None
+            }
+            Layout::Large(large) => {
+                if from == PartCursor::default() {
+                    mover.boxed(large);
+                }
+                large.move_parts(from, mover)
+            }
         }
     }
 

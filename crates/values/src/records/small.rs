@@ -15,6 +15,7 @@
 use super::encoding::{Record, RecordHeader, RecordParts, RecordShape, next_record, write_hole};
 use super::hash::hash_of;
 use super::id::RecordId;
+use crate::relocation::PartMover;
 use crate::scan_page::visit_page;
 use crate::size_class::{reserve_size_class, shrink_to_size_class, size_class};
 
@@ -115,6 +116,17 @@ impl SmallRecords {
 
     pub(super) fn allocated_bytes(&self) -> usize {
         self.full_chunks() * size_of::<SmallRecordsFull>() + self.tail.capacity() + self.index.len()
+    }
+
+    /// Moves the chunks and the index. There are few.
+    pub(super) fn move_parts<M: PartMover>(&mut self, mover: &mut M) {
+        let mut full = &mut self.first;
+        while let Some(chunk) = full {
+            mover.boxed(chunk);
+            full = &mut chunk.next;
+        }
+        mover.vec(&mut self.tail);
+        mover.boxed_slice(&mut self.index);
     }
 
     /// The total size of the records in bytes.

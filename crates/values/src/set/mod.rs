@@ -34,6 +34,7 @@ pub use view::{SetMembers, SetView};
 use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, ElementRun};
 use crate::packed::{self, PackedKind};
 use crate::records::Records;
+use crate::relocation::{PartCursor, PartMover};
 use crate::size_class::{self, reserve_size_class};
 
 /// The maximum number of members of a set of integers, regardless of the configured limit.
@@ -180,6 +181,17 @@ impl Set {
         match &self.0 {
             SetForm::Flat(flat) => flat.capacity(),
             SetForm::Table(table) => table.allocated_bytes(),
+        }
+    }
+
+    /// Moves the bytes or the records; see [`Value::move_parts`](crate::Value::move_parts).
+    pub(crate) fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        match &mut self.0 {
+            SetForm::Flat(flat) => {
+                mover.vec(flat);
+                None
+            }
+            SetForm::Table(table) => table.move_parts(from, mover),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Sets of arbitrary members: records and their index.
 
 use crate::records::{self, Record, RecordShape, Records, hash_of};
+use crate::relocation::{PartCursor, PartMover};
 
 /// A set whose members are stored as records.
 #[derive(Clone, Debug)]
@@ -32,6 +33,11 @@ impl SetTable {
     /// The number of allocated bytes.
     pub fn allocated_bytes(&self) -> usize {
         self.0.allocated_bytes()
+    }
+
+    /// Moves the records; see [`Value::move_parts`](crate::Value::move_parts).
+    pub(crate) fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        self.0.move_parts(from, mover)
     }
 
     /// Returns `true` if `member` is present.

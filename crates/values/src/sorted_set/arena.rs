@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::room::{allocated_bytes, shrink_if_sparse};
+use crate::relocation::{PartCursor, PartMover, relocate_parts};
 
 /// The number of values in a chunk. Growth never moves more values than this.
 const CHUNK: usize = 64;
@@ -104,6 +105,23 @@ impl<T: Default> Arena<T> {
     #[inline]
     pub(super) fn at_mut(&mut self, number: u32) -> &mut T {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
+    }
+
+    /// Moves the chunks of values, which are the parts of this kind, and calls `relocate` for each value in them.
+    pub(super) fn move_parts<M: PartMover>(
+        &mut self,
+        kind: u8,
+        from: PartCursor,
+        mover: &mut M,
+        relocate: impl Fn(&mut T, &mut M),
+    ) -> Option<PartCursor> {
+        if from <= PartCursor::of_kind(kind) {
+            mover.vec(&mut self.chunks);
+        }
+        relocate_parts(&mut self.chunks, kind, from, mover, |chunk, mover| {
+            mover.vec(chunk);
+            chunk.iter_mut().for_each(|value| relocate(value, mover));
+        })
     }
 
     /// The number of bytes that the arena allocates, excluding allocations of its values.

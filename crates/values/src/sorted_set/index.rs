@@ -20,6 +20,7 @@
 use std::ops::Range;
 
 use super::room::{allocated_bytes, shrink_if_sparse};
+use crate::relocation::{PartCursor, PartMover, relocate_parts};
 use crate::size_class::size_class;
 
 /// An entry: 32 bits of the hash and 32 bits of the leaf number plus one. 0 is an empty slot.
@@ -201,6 +202,17 @@ impl Index {
     #[inline]
     pub(super) fn allocated_bytes(&self) -> usize {
         self.allocated + allocated_bytes(&self.directory) + allocated_bytes(&self.segments)
+    }
+
+    /// Moves the directory and the segments, which are the parts of this kind.
+    pub(super) fn move_parts<M: PartMover>(&mut self, kind: u8, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        if from <= PartCursor::of_kind(kind) {
+            mover.vec(&mut self.directory);
+            mover.vec(&mut self.segments);
+        }
+        relocate_parts(&mut self.segments, kind, from, mover, |segment, mover| {
+            mover.boxed_slice(&mut segment.slots);
+        })
     }
 
     #[inline]

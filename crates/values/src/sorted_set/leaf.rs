@@ -17,6 +17,7 @@ use std::cmp::Ordering;
 
 use super::member_hash::member_hash;
 use super::room::{allocated_bytes, reserve, shrink};
+use crate::relocation::PartMover;
 use crate::scan_page::visit_page;
 
 /// The maximum number of members of a leaf.
@@ -102,6 +103,13 @@ impl Leaf {
             + allocated_bytes(&self.offsets)
             + allocated_bytes(&self.tags)
             + allocated_bytes(&self.bytes)
+    }
+
+    pub(super) fn move_parts<M: PartMover>(&mut self, mover: &mut M) {
+        mover.vec(&mut self.scores);
+        mover.vec(&mut self.offsets);
+        mover.vec(&mut self.tags);
+        mover.vec(&mut self.bytes);
     }
 
     /// Returns the score in a slot.

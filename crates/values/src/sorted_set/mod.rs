@@ -25,6 +25,7 @@ pub use view::{SortedSetIter, SortedSetView};
 use std::ops::Range;
 
 use crate::listpack::DECIMAL_MAX_BYTES;
+use crate::relocation::{PartCursor, PartMover};
 use leaf::{Leaf, MAX_BYTES, MAX_MEMBERS, ScoreOrder};
 use member_hash::{MemberHash, member_hash, tag_of};
 use packed::PackedSortedSet;
@@ -130,6 +131,23 @@ impl SortedSet {
     pub fn prepare_for_members(&mut self, members: usize, longest_bytes: usize, limits: SortedSetLimits) {
         if self.encoding == SortedSetEncoding::Listpack && !limits.admits(members, longest_bytes) {
             self.encoding = SortedSetEncoding::Skiplist;
+        }
+    }
+
+    /// Moves the leaf, or the tree; see [`Value::move_parts`](crate::Value::move_parts).
+    pub(crate) fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        match &mut self.body {
+            Body::Leaf(leaf) => {
+                mover.boxed(leaf);
+                leaf.move_parts(mover);
+                None
+            }
+            Body::Tree(tree) => {
+                if from == PartCursor::default() {
+                    mover.boxed(tree);
+                }
+                tree.move_parts(from, mover)
+            }
         }
     }
 

@@ -31,6 +31,7 @@ use std::ops::Range;
 use super::StreamId;
 use super::segments::Segments;
 use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, ElementRun};
+use crate::relocation::PartMover;
 
 /// The flag of a deleted entry.
 const DELETED: u8 = 1;
@@ -224,6 +225,14 @@ impl StreamBlock {
     #[inline]
     pub fn run_bytes(&self) -> usize {
         self.run.len()
+    }
+
+    /// Moves the run.
+    pub(super) fn move_parts<M: PartMover>(&mut self, mover: &mut M) {
+        mover.vec(&mut self.run);
+        if let Some(segments) = &mut self.segments {
+            mover.boxed(segments);
+        }
     }
 
     /// The number of bytes allocated for the run.

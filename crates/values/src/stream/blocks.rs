@@ -10,6 +10,7 @@ use std::option::IntoIter;
 
 use super::StreamId;
 use super::block::StreamBlock;
+use crate::relocation::{PartCursor, PartMover};
 
 /// The blocks of a stream.
 #[derive(Clone, Debug, Default)]
@@ -116,6 +117,21 @@ impl StreamBlocks {
     pub(super) fn range_up_to(&self, end: StreamId) -> BlockRange<'_> {
         let last = self.last.as_ref().map(|(base, block)| (base, block));
         self.earlier.range(..=end).chain(last.filter(|(base, _)| **base <= end))
+    }
+
+    /// Moves the blocks, which are the parts of this kind; their positions are their IDs.
+    pub(super) fn move_parts<M: PartMover>(&mut self, kind: u8, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        let first = StreamId::from_bytes(from.within(kind)?.to_be_bytes());
+        let last = self.last.iter_mut().map(|(base, block)| (&*base, block));
+        let last = last.filter(|(base, _)| **base >= first);
+        for (base, block) in self.earlier.range_mut(first..).chain(last) {
+            block.move_parts(mover);
+            if mover.is_exhausted() {
+                let at = u128::from_be_bytes(base.to_bytes()).checked_add(1)?;
+                return Some(PartCursor { kind, at });
+            }
+        }
+        None
     }
 
     /// Appends a block.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::StreamId;
 use super::sorted_chunks::{ChunkPosition, SortedChunks};
+use crate::relocation::PartMover;
 
 /// An entry that was delivered but not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +120,12 @@ impl ConsumerGroup {
     pub(super) fn allocated_bytes(&self) -> usize {
         let consumers = self.consumers.len() * CONSUMER_BYTES;
         size_of::<Self>() + self.name.len() + self.pending.len() * PENDING_BYTES + consumers
+    }
+
+    /// Moves the name and the consumers, but neither their names nor the pending entries.
+    pub(super) fn move_parts<M: PartMover>(&mut self, mover: &mut M) {
+        mover.boxed_slice(&mut self.name);
+        mover.vec(&mut self.consumers);
     }
 
     /// The entries that have not been acknowledged yet.

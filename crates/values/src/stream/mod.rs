@@ -26,6 +26,8 @@ pub use reading::{EntryLookup, StreamEntries, StreamEntriesBackward};
 use reading::unread_entries;
 use sorted_chunks::{ChunkPosition, SortedChunks};
 
+use crate::relocation::{PartCursor, PartMover};
+
 /// The maximum size of a block in bytes, and the maximum total size of an entry's names and values.
 const BLOCK_MAX_BYTES: usize = 1 << 30;
 /// The approximate overhead of a block in addition to its run, in bytes.
@@ -176,6 +178,20 @@ impl Stream {
         let inner = &*self.inner;
         let groups: usize = inner.groups.iter().map(|group| group.allocated_bytes()).sum();
         size_of::<StreamData>() + inner.run_bytes + inner.blocks.len() * BLOCK_OVERHEAD_BYTES + groups
+    }
+
+    /// Moves the groups, which are the parts of kind 0, and the blocks, of kind 1. See
+    /// [`Value::move_parts`](crate::Value::move_parts).
+    pub(crate) fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        if from == PartCursor::default() {
+            mover.boxed(&mut self.inner);
+        }
+        let inner = &mut *self.inner;
+        let next = inner.groups.move_parts(0, from, mover, |group, mover| {
+            mover.boxed(group);
+            group.move_parts(mover);
+        });
+        next.or_else(|| inner.blocks.move_parts(1, from, mover))
     }
 
     /// The metadata of the stream.

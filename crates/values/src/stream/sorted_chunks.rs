@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::relocation::{PartCursor, PartMover, relocate_parts};
+
 /// The maximum number of items of a chunk. A full chunk is split in two.
 const CHUNK_ITEMS: usize = if cfg!(test) { 8 } else { 512 };
 
@@ -142,6 +144,22 @@ impl<T> SortedChunks<T> {
             _ => {}
         }
         item
+    }
+
+    /// Moves the chunks and calls `relocate` for the items, which are the parts of this kind.
+    pub fn move_parts<M: PartMover>(
+        &mut self,
+        kind: u8,
+        from: PartCursor,
+        mover: &mut M,
+        relocate: impl FnMut(&mut T, &mut M),
+    ) -> Option<PartCursor> {
+        if from <= PartCursor::of_kind(kind) {
+            mover.vec(&mut self.chunks);
+            // A chunk has hundreds of items, so there are few.
+            self.chunks.iter_mut().for_each(|chunk| mover.vec(chunk));
+        }
+        relocate_parts(self.chunks.iter_mut().flatten(), kind, from, mover, relocate)
     }
 
     /// Iterates over the items in order.

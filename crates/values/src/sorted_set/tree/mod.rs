@@ -33,6 +33,7 @@ use super::arena::Arena;
 use super::index::Index;
 use super::leaf::{Leaf, MAX_MEMBERS};
 use super::member_hash::{MemberHash, member_hash};
+use crate::relocation::{PartCursor, PartMover};
 use node::TreeNode;
 
 /// The number that stands for no leaf or node.
@@ -178,6 +179,13 @@ impl Tree {
     /// The number of bytes allocated in addition to the tree itself.
     pub(super) fn allocated_bytes(&self) -> usize {
         self.owned_bytes + self.leaves.allocated_bytes() + self.nodes.allocated_bytes() + self.index.allocated_bytes()
+    }
+
+    /// Moves the leaves, which are the parts of kind 0, the nodes, of kind 1, and the index.
+    pub(super) fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
+        let next = self.leaves.move_parts(0, from, mover, Leaf::move_parts);
+        let next = next.or_else(|| self.nodes.move_parts(1, from, mover, TreeNode::move_parts));
+        next.or_else(|| self.index.move_parts(2, from, mover))
     }
 
     /// Returns the position of a member.

@@ -1,5 +1,6 @@
 //! A node of the tree: its children, and the count and first score of each.
 
+use crate::relocation::PartMover;
 use crate::sorted_set::room::{allocated_bytes, reserve};
 
 /// A node above leaves or other nodes.
@@ -14,6 +15,12 @@ pub(super) struct TreeNode {
 }
 
 impl TreeNode {
+    pub(super) fn move_parts<M: PartMover>(&mut self, mover: &mut M) {
+        mover.vec(&mut self.children);
+        mover.vec(&mut self.counts);
+        mover.vec(&mut self.scores);
+    }
+
     pub(super) fn insert(&mut self, position: usize, child: u32, count: u32, score: f64) {
         reserve(&mut self.children, 1);
         reserve(&mut self.counts, 1);
