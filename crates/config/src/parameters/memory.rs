@@ -42,21 +42,21 @@ super::table! {
     LAZYFREE_LAZY_USER_FLUSH "lazyfree-lazy-user-flush" = boolean(true).debug(),
         Active, "Let FLUSHALL and FLUSHDB free in the background unless they specify otherwise.";
     ACTIVEDEFRAG "activedefrag" = boolean(false).debug(),
-        NotImplemented, "Move values to return fragmented memory.";
+        Active, "Move keys and values together while much memory lies in gaps between them, and return it.";
     ACTIVE_DEFRAG_IGNORE_BYTES "active-defrag-ignore-bytes" = memory(100 * MIB, 1, i64::MAX).unsigned(),
-        NotImplemented, "Bytes of fragmentation that are ignored.";
+        Active, "Bytes of fragmentation that are ignored.";
     ACTIVE_DEFRAG_THRESHOLD_LOWER "active-defrag-threshold-lower" = integer(10, 0, 1000),
-        NotImplemented, "Per cent of fragmentation at which defragmentation starts.";
+        Active, "Per cent of fragmentation at which defragmentation starts.";
     ACTIVE_DEFRAG_THRESHOLD_UPPER "active-defrag-threshold-upper" = integer(100, 0, 1000),
-        NotImplemented, "Per cent of fragmentation at which it works at full effort.";
+        Active, "Per cent of fragmentation at which it works at full effort.";
     ACTIVE_DEFRAG_CYCLE_MIN "active-defrag-cycle-min" = integer(1, 1, 99),
-        NotImplemented, "Per cent of CPU time at the lower threshold.";
+        Active, "Per cent of the time of one CPU that it takes at the lower threshold.";
     ACTIVE_DEFRAG_CYCLE_MAX "active-defrag-cycle-max" = integer(25, 1, 99),
-        NotImplemented, "Per cent of CPU time at the upper threshold.";
+        Active, "Per cent of the time of one CPU that it takes at the upper threshold.";
     ACTIVE_DEFRAG_CYCLE_US "active-defrag-cycle-us" = integer(500, 0, 100_000),
-        NotImplemented, "Microseconds one round of defragmentation takes.";
+        Active, "Microseconds one cycle of defragmentation takes; it sleeps between cycles.";
     ACTIVE_DEFRAG_MAX_SCAN_FIELDS "active-defrag-max-scan-fields" = integer(1000, 1, i64::MAX).unsigned(),
-        NotImplemented, "Elements of one collection that are moved in a single step.";
+        Active, "Parts of one collection that are looked at in a single step, at most 800.";
     TRACKING_TABLE_MAX_KEYS "tracking-table-max-keys" = integer(1_000_000, 0, i64::MAX).unsigned(),
         Active, "Keys remembered for clients that cache on their side; 0 sets no limit.";
 }

@@ -8,6 +8,7 @@ pub mod before_image;
 pub mod big_key_scan;
 pub mod clock;
 pub mod compact;
+pub mod defragmentation;
 pub mod effects;
 pub mod encoding_limits;
 pub mod eviction;

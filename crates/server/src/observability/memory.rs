@@ -17,9 +17,9 @@ use tikv_jemalloc_ctl::{Access, AsName, epoch, stats};
 use weft_table::cells;
 use weft_table::{allocator, unused_pages};
 
-use super::log;
 #[cfg(not(feature = "jemalloc"))]
 use super::no_slab as cells;
+use super::{fragmentation, log};
 
 /// Returns the bytes in use by the program, exact to the byte if no thread allocates meanwhile. The free memory in
 /// thread caches is excluded; the allocator's own count includes it.
@@ -64,6 +64,8 @@ pub struct AllocatorFigures {
     pub allocated: u64,
     /// The allocated bytes, without the free memory in thread caches.
     pub used: u64,
+    /// The bytes of free places in slabs, see [`fragmentation::fragmented_bytes`].
+    pub fragmented: u64,
     /// The bytes of pages that hold allocated bytes.
     pub active: u64,
     /// The bytes that the allocator uses itself.
@@ -76,6 +78,18 @@ pub struct AllocatorFigures {
     pub arrays: ArenaFigures,
     /// The figures of the arena of long commands.
     pub long_commands: ArenaFigures,
+}
+
+impl AllocatorFigures {
+    /// Returns the fragmentation in relation to the allocated bytes, in percent.
+    pub fn fragmented_percent(&self) -> f64 {
+        self.fragmented as f64 * 100.0 / self.allocated.max(1) as f64
+    }
+
+    /// Returns the allocated bytes and the fragmentation as a multiple of the allocated bytes.
+    pub fn fragmentation_ratio(&self) -> f64 {
+        1.0 + self.fragmented as f64 / self.allocated.max(1) as f64
+    }
 }
 
 /// Statistics of one arena, in bytes.
@@ -229,6 +243,14 @@ impl Drop for ArenaPlace {
     }
 }
 
+/// Returns the free memory that the allocator and the slab keep for this thread. A free allocation in a thread's cache
+/// keeps its slab, so threads are asked to call this before their slabs are emptied.
+pub fn return_thread_memory() {
+    cells::return_free_cells();
+    // A build without jemalloc has no such cache.
+    let _ = allocator::command(b"thread.tcache.flush");
+}
+
 /// Returns the number of allocations from the arena of long commands, at the last epoch.
 pub fn long_command_allocations() -> Option<u64> {
     let arena = (*LONG_COMMAND_ARENA.get()?)?;
@@ -257,6 +279,7 @@ pub fn figures() -> Option<AllocatorFigures> {
     Some(AllocatorFigures {
         allocated,
         used,
+        fragmented: fragmentation::fragmented_bytes(),
         active: stats::active::read().ok()? as u64,
         metadata: stats::metadata::read().ok()? as u64,
         resident: stats::resident::read().ok()? as u64,

@@ -3,7 +3,9 @@
 pub mod activity;
 pub mod big_keys;
 pub mod commandlog;
+pub mod defragmentation;
 pub mod errors;
+pub mod fragmentation;
 pub mod hot_keys;
 pub mod latency;
 pub mod log;

@@ -14,6 +14,7 @@ use crate::observability::metrics::Counter;
 use crate::persistence::save;
 use crate::replication::ReplicationState;
 use crate::runtime::background;
+use crate::runtime::defragmentation;
 use crate::runtime::process::threads;
 use crate::runtime::reclaim;
 use crate::runtime::reclaim::Reclaimer;
@@ -288,6 +289,7 @@ impl Coordinator {
         }
         self.sample_rates();
         self.reclaim_memory();
+        defragmentation::start_if_enabled(&self.server);
         self.reload_certificates_if_due();
         self.drop_flushed_interpreters();
         let server = &self.server;

@@ -3,6 +3,7 @@
 pub mod background;
 pub mod config_changes;
 pub mod coordinator;
+pub mod defragmentation;
 pub mod process;
 pub mod reclaim;
 pub mod shutdown;

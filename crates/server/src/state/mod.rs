@@ -179,6 +179,8 @@ pub enum Message {
     },
     /// All scripts or all libraries were flushed: drop the interpreters from before.
     ScriptsFlushed,
+    /// Return the free memory that the allocator keeps for the thread: slabs are going to be emptied.
+    ReturnFreeMemory,
     /// This server has begun to follow a primary: clients that wait for keys are no longer served.
     Demoted,
     /// The shutdown was aborted: reply to the clients that requested it.

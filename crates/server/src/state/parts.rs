@@ -90,6 +90,7 @@ impl Server {
                 hot_keys: HotKeys::new(seats),
                 big_keys: Default::default(),
                 stalls: Default::default(),
+                defragmentation: Default::default(),
             },
             lifecycle: Lifecycle::new(
                 parts.run_id,

@@ -21,6 +21,7 @@ use crate::notify::tracking::TrackingTable;
 use crate::observability::ObservedHistory;
 use crate::observability::activity::ThreadActivities;
 use crate::observability::big_keys::BigKeys;
+use crate::observability::defragmentation::DefragFigures;
 use crate::observability::errors::ErrorCounts;
 use crate::observability::hot_keys::HotKeys;
 use crate::observability::metrics::Metrics;
@@ -163,6 +164,8 @@ pub struct Background {
     /// The receiving end of the commands for the thread that migrates slots, until it starts.
     migration_commands: Mutex<Option<mpsc::Receiver<SlotMigrationCommand>>>,
     coordinator: ThreadLink<CoordinatorCommand>,
+    /// Set while the thread of active defragmentation exists.
+    pub has_defragmenter: AtomicBool,
 }
 
 /// The sending end of a queue of jobs, and the number of jobs that have not ended.
@@ -261,6 +264,7 @@ impl Background {
             migration_thread: ThreadLink::new(migration_thread),
             migration_commands: Mutex::new(Some(migration_commands)),
             coordinator: ThreadLink::new(coordinator),
+            has_defragmenter: AtomicBool::new(false),
         }
     }
 
@@ -357,6 +361,8 @@ pub struct Stats {
     pub big_keys: BigKeys,
     /// The counts of what has taken too long.
     pub stalls: StallCounts,
+    /// The figures of active defragmentation.
+    pub defragmentation: DefragFigures,
 }
 
 /// The process: its identity, start, active workers and shutdown.

@@ -9,6 +9,7 @@ mod blocking;
 mod cluster;
 mod collections;
 mod debugger;
+mod defragmentation;
 mod dumps;
 mod eviction;
 mod features;

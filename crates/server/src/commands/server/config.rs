@@ -195,6 +195,7 @@ fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     server.replication.reset_statistics();
     server.persistence.reset_statistics();
     server.memory.reset_statistics();
+    server.stats.defragmentation.reset();
     server.stats.history.rates.reset();
     if let Some(cluster) = &server.cluster {
         cluster.lock(&server.config).statistics = BusStatistics::default();

@@ -164,14 +164,8 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, tables: &[(D
         ("allocator.active", Count(allocator.active)),
         ("allocator.resident", Count(allocator.resident)),
         ("allocator.muzzy", Count(0)),
-        (
-            "allocator-fragmentation.ratio",
-            Share(ratio(allocator.active, allocator.allocated)),
-        ),
-        (
-            "allocator-fragmentation.bytes",
-            difference(allocator.active, allocator.allocated),
-        ),
+        ("allocator-fragmentation.ratio", Share(allocator.fragmentation_ratio())),
+        ("allocator-fragmentation.bytes", Count(allocator.fragmented)),
         (
             "allocator-rss.ratio",
             Share(ratio(allocator.resident, allocator.active)),
@@ -241,12 +235,12 @@ fn memory_report(figures: &MemoryFigures) -> String {
             format_bytes(allocator.allocated)
         );
     }
-    if ratio(allocator.active, allocator.allocated) > 1.1 && allocator.active - allocator.allocated > 10 << 20 {
+    if allocator.fragmentation_ratio() > 1.1 && allocator.fragmented > 10 << 20 {
         let _ = writeln!(
             text,
-            "- Fragmentation: pages in use are {:.2} times what is stored in them, as values of other sizes were \
-             there before.",
-            ratio(allocator.active, allocator.allocated)
+            "- Fragmentation: memory with small values is {:.2} times what is stored there, as other values were there \
+             before. Active defragmentation (activedefrag yes) moves the values together.",
+            allocator.fragmentation_ratio()
         );
     }
     if ratio(allocator.resident, allocator.active) > 1.1 && allocator.resident - allocator.active > 10 << 20 {
@@ -311,6 +305,7 @@ mod tests {
         figures.resident_bytes = 103 << 20;
         figures.peak_bytes = 100 << 20;
         assert!(memory_report(&figures).starts_with("No problem"));
+        figures.allocator.fragmented = 50 << 20;
         figures.allocator.active = 150 << 20;
         figures.allocator.resident = 200 << 20;
         figures.resident_bytes = 300 << 20;

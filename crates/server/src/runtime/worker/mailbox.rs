@@ -125,6 +125,7 @@ impl Worker {
                 changed_by,
             } => self.close_unauthorized(&lost_channels, changed_by),
             Message::ScriptsFlushed => weft_scripting::drop_flushed_interpreters(&self.server().scripting),
+            Message::ReturnFreeMemory => memory::return_thread_memory(),
             Message::Demoted => self.end_waits_of_demoted(),
             Message::ShutdownAborted => self.reply_to_aborted_shutdowns(),
             Message::ResumePaused => self.resume_paused(),

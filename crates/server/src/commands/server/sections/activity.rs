@@ -153,14 +153,7 @@ pub(super) fn stats_lines(server: &Server, lines: &mut InfoLines) {
         crate::commands::generic::migrate::cached_connections(),
     );
     lines.push_field("slave_expires_tracked_keys", server.keyspace.local_expiry.len());
-    lines.push_zero_fields(&[
-        "active_defrag_hits",
-        "active_defrag_misses",
-        "active_defrag_key_hits",
-        "active_defrag_key_misses",
-        "total_active_defrag_time",
-        "current_active_defrag_time",
-    ]);
+    defragmentation_lines(server, lines);
     lines.push_field("tracking_total_keys", server.clients.tracking.key_count());
     lines.push_field("tracking_total_items", server.clients.tracking.pair_count());
     lines.push_field("tracking_total_prefixes", server.clients.tracking.prefix_count());
@@ -174,6 +167,20 @@ pub(super) fn stats_lines(server: &Server, lines: &mut InfoLines) {
     lines.push_field("acl_access_denied_channel", denied(Counter::DeniedChannel));
     lines.push_field("acl_access_denied_tls_cert", denied(Counter::DeniedCertificate));
     lines.push_field("acl_access_denied_db", denied(Counter::DeniedDatabase));
+}
+
+fn defragmentation_lines(server: &Server, lines: &mut InfoLines) {
+    let figures = &server.stats.defragmentation;
+    for (name, counter) in [
+        ("active_defrag_hits", &figures.moved),
+        ("active_defrag_misses", &figures.kept),
+        ("active_defrag_key_hits", &figures.moved_keys),
+        ("active_defrag_key_misses", &figures.kept_keys),
+    ] {
+        lines.push_field(name, counter.load(Ordering::Relaxed));
+    }
+    lines.push_field("total_active_defrag_time", figures.total().as_millis());
+    lines.push_field("current_active_defrag_time", figures.current().as_millis());
 }
 
 fn traffic_lines(server: &Server, lines: &mut InfoLines) {

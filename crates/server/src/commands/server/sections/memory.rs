@@ -186,7 +186,11 @@ pub(super) fn memory_lines(server: &Server, memory: &MemoryFigures, clients: &Cl
         lines.push_field(&format!("{name}_ratio"), format!("{:.2}", ratio(number, by)));
         lines.push_field(&format!("{name}_bytes"), difference(number, by));
     };
-    pair(lines, "allocator_frag", allocator.active, allocator.allocated);
+    lines.push_field(
+        "allocator_frag_ratio",
+        format!("{:.2}", allocator.fragmentation_ratio()),
+    );
+    lines.push_field("allocator_frag_bytes", allocator.fragmented);
     pair(lines, "allocator_rss", allocator.resident, allocator.active);
     pair(lines, "rss_overhead", resident, allocator.resident);
     pair(lines, "mem_fragmentation", resident, allocator.used);
@@ -209,7 +213,7 @@ pub(super) fn memory_lines(server: &Server, memory: &MemoryFigures, clients: &Cl
     lines.push_field("mem_aof_buffer", figures.aof_bytes);
     lines.push_field("mem_allocator", "jemalloc");
     lines.push_field("mem_overhead_db_hashtable_rehashing", 0);
-    lines.push_field("active_defrag_running", 0);
+    lines.push_field("active_defrag_running", server.stats.defragmentation.running_percent());
     lines.push_field("lazyfree_pending_objects", server.background.lazyfree.pending());
     lines.push_field("lazyfreed_objects", server.background.lazyfree.freed());
 }

@@ -1,6 +1,6 @@
 //! The sections of INFO: their names, and their fields with Valkey's names.
 //!
-//! A field that describes something that Weft does not have (forks, defragmentation) shows the value that Valkey shows
+//! A field that describes something that Weft does not have (forks) shows the value that Valkey shows
 //! while it does not use it.
 
 mod activity;
