@@ -222,7 +222,7 @@ const CHURN_FLAGS: &[Flag] = &[
         "--servers",
         "NAMES",
         "",
-        "servers that take part, of weft, valkey, activedefrag [all]",
+        "servers that take part, of weft, weft-activedefrag, valkey, activedefrag [all]",
     ),
     flag("--maxmemory", "BYTES", "1gb", "maxmemory of the servers"),
     flag("--seconds", "S", "3600", "length of the churn on each server"),

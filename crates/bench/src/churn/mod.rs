@@ -72,6 +72,13 @@ const PRELOADED_JEMALLOC: &[(&str, &str)] = &[("MALLOC_CONF", "background_thread
 /// `activedefrag`.
 const SIDES: &[(&str, ComparisonSide)] = &[
     ("weft", side("Weft", Program::Weft, "--io-threads 1")),
+    (
+        "weft-activedefrag",
+        ComparisonSide {
+            before_load: "CONFIG SET activedefrag yes",
+            ..side("Weft, activedefrag", Program::Weft, "--io-threads 1")
+        },
+    ),
     ("valkey", side("Valkey", Program::Valkey, "--io-threads 1")),
     (
         "activedefrag",

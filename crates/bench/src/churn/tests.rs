@@ -367,20 +367,20 @@ fn a_preloaded_jemalloc_returns_free_pages_as_that_of_valkey_does() {
     let mut options = options();
     let environment =
         |options: &ChurnOptions, side: usize| recipe(options, &SIDES[side].1).expect("a side").environment;
-    assert!(environment(&options, 1).is_empty());
+    assert!(environment(&options, 2).is_empty());
     options.compare.preload = Some(PathBuf::from("libjemalloc.so.2"));
     assert!(environment(&options, 0).is_empty(), "Weft has an allocator of its own");
-    assert_eq!(environment(&options, 1), [("MALLOC_CONF", "background_thread:true")]);
-    let command = recipe(&options, &SIDES[2].1).expect("a side").command_text();
+    assert_eq!(environment(&options, 2), [("MALLOC_CONF", "background_thread:true")]);
+    let command = recipe(&options, &SIDES[3].1).expect("a side").command_text();
     assert!(command.starts_with("LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=background_thread:true valkey-server"));
 }
 
 #[test]
 fn servers_have_the_limit_and_the_policy() {
     let options = options();
-    let command = recipe(&options, &SIDES[2].1).expect("Valkey takes part").command_text();
+    let command = recipe(&options, &SIDES[3].1).expect("Valkey takes part").command_text();
     assert!(command.ends_with("--io-threads 1 --maxmemory 1000000 --maxmemory-policy allkeys-lru"));
-    assert!(SIDES[2].1.before_load.contains("activedefrag"));
+    assert!(SIDES[3].1.before_load.contains("activedefrag"));
     // A million bytes hold about 90 values, and each connection needs a key.
     assert_eq!(options.keys(), 180);
     assert!(check_available(1_000_000, Some(1_999_999)).is_err());
