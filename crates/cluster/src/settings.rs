@@ -143,15 +143,22 @@ impl ClusterSettings {
 
     /// Returns the port that this node's bus listens on from the start, or `None` if it would be invalid.
     pub fn listening_bus_port(config: &Config) -> Option<u16> {
-        let port = |id: ParameterId| u16::try_from(config.integer(id)).ok().filter(|port| *port != 0);
+        let id = Self::bus_port_parameter(config);
+        let port = u16::try_from(config.integer(id)).ok().filter(|port| *port != 0)?;
+        match id {
+            id::CLUSTER_PORT => Some(port),
+            _ => port.checked_add(BUS_PORT_OFFSET),
+        }
+    }
+
+    /// Returns the parameter that determines the port of the bus: `cluster-port`, or else the port of the clients.
+    pub fn bus_port_parameter(config: &Config) -> ParameterId {
         let [first, second] = match config.boolean(id::TLS_CLUSTER) {
             true => [id::TLS_PORT, id::PORT],
             false => [id::PORT, id::TLS_PORT],
         };
-        match port(id::CLUSTER_PORT) {
-            Some(bus) => Some(bus),
-            None => port(first).or_else(|| port(second))?.checked_add(BUS_PORT_OFFSET),
-        }
+        let is_set = |id: &ParameterId| config.integer(*id) != 0;
+        [id::CLUSTER_PORT, first].into_iter().find(is_set).unwrap_or(second)
     }
 }
 

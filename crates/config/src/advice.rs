@@ -35,7 +35,7 @@ pub const FOR_LOG_FILE: &str = "a file that the user of the server may write, in
 pub const FOR_INCLUDES: &str = "Remove one of the include lines of the cycle.";
 /// Advice for a replica with cluster mode.
 pub const FOR_REPLICA_IN_CLUSTER: &str =
-    "Set cluster-enabled to no, or remove replicaof; in a cluster, CLUSTER REPLICATE chooses the primary of a node.";
+    "it takes effect with cluster-enabled no only; in a cluster, CLUSTER REPLICATE chooses the primary of a node";
 
 /// A name longer than this, in bytes, resembles no other.
 const MAX_NAME_BYTES: usize = 64;

@@ -97,7 +97,11 @@ fn errors_say_what_would_be_valid() {
         );
     }
     let whole = failure("cluster-enabled yes\nreplicaof a 1").context();
-    assert_eq!(whole, crate::advice::FOR_REPLICA_IN_CLUSTER);
+    let valid = crate::advice::FOR_REPLICA_IN_CLUSTER;
+    assert_eq!(
+        whole,
+        format!("replicaof is 'a 1': {valid}. It is set by line 2 of standard input.")
+    );
     let log = failure("logfile /nonexistent/place/log").context();
     assert!(log.starts_with("logfile is '/nonexistent/place/log': "), "{log}");
     assert!(log.ends_with(". It is set by line 1 of standard input."), "{log}");

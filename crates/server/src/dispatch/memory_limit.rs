@@ -10,9 +10,9 @@
 //!
 //! Each worker evicts only as much as its own view of used memory requires. It checks again after each key, so several
 //! workers evict at most one key too many each. An eviction frees no more than the excess at its start, because the
-//! messages about evicted keys take memory too. Threads that are no workers, such as those that run scripts, correct the
-//! shared view directly: otherwise each of their commands would evict keys for the same excess, until the allocator is
-//! asked again.
+//! messages about evicted keys take memory too. Threads that are no workers, such as those that run scripts, correct
+//! the shared view directly: otherwise each of their commands would evict keys for the same excess, until the allocator
+//! is asked again.
 //!
 //! A check costs one load per worker. A thread that was below the limit therefore checks again only after it has used
 //! its share of the remaining memory, or [`MAX_SHARE_BYTES`], and at the start of every batch.

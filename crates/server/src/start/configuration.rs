@@ -1,6 +1,7 @@
 //! Checks and applies what a configuration contains besides the values of parameters: users, renamed commands,
 //! certificates and the locale. An error says which line is at fault, and what would be valid.
 
+use crate::cluster_node::bus::bus_port;
 use crate::commands::context::Binding;
 use crate::commands::permission;
 use crate::net::listeners::Listeners;
@@ -27,6 +28,9 @@ pub(super) fn check_configured_files(config: &Config) -> Result<(), StartFailure
     read_tls_material(config)?;
     configure_collation(config)?;
     Listeners::check(config)?;
+    if config.boolean(id::CLUSTER_ENABLED) {
+        bus_port(config).map_err(|_| StartFailure)?;
+    }
     println!("The configuration is valid.");
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! The sockets of the cluster bus, and the bytes received over them.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use weft_reactor::{Listener, Output, Reactor, ReceiveOutcome, Socket};
 
+use crate::net::listeners::{BindAddress, VALID_ADDRESSES};
 use crate::observability::log;
 use weft_cluster::links::LinkAddresses;
 use weft_cluster::message::{BusMessage, InvalidMessage, MessageType, decode, kind, length};
@@ -63,26 +65,22 @@ impl BusLinks {
     ///
     /// # Errors
     /// When a socket cannot be opened.
-    pub fn listen(config: &Config, reactor: &mut Reactor) -> std::io::Result<Self> {
-        let Some(port) = ClusterSettings::listening_bus_port(config) else {
-            log::warning!(
-                "Port number too high for cluster mode. The cluster bus port number is calculated by adding 10000 to \
-                 the port number, which must not exceed 65535."
-            );
-            return Err(std::io::Error::other("the cluster bus port is invalid"));
-        };
+    pub fn listen(config: &Config, reactor: &mut Reactor) -> io::Result<Self> {
+        let port = bus_port(config)?;
         let mut listeners = 0;
         for word in config.addresses(id::BIND).iter() {
-            let optional = word.starts_with('-');
-            match listen_at(word.trim_start_matches('-'), port) {
+            let address = BindAddress::parse(word);
+            match address.address().and_then(|ip| Listener::tcp(ip, port, BACKLOG)) {
                 Ok(listener) => {
                     reactor.register_listener(listeners, listener)?;
                     listeners += 1;
                 }
-                Err(_) if optional => {}
                 Err(error) => {
-                    log::warning!("Failed listening on port {port} (cluster), aborting.");
-                    return Err(error);
+                    address.log_failure(port, &error);
+                    if !address.tolerates(&error) {
+                        log_port_failure(port, &error, config);
+                        return Err(error);
+                    }
                 }
             }
         }
@@ -262,13 +260,37 @@ impl BusLinks {
     }
 }
 
-fn listen_at(word: &str, port: u16) -> std::io::Result<Listener> {
-    let address: IpAddr = match word {
-        "*" => IpAddr::from([0, 0, 0, 0]),
-        "::*" => IpAddr::from([0u16; 8]),
-        word => word.parse().map_err(|_| std::io::ErrorKind::InvalidInput)?,
+/// Returns the port that the bus listens on.
+///
+/// # Errors
+/// If there is none. The reason has been logged.
+pub fn bus_port(config: &Config) -> io::Result<u16> {
+    ClusterSettings::listening_bus_port(config).ok_or_else(|| {
+        log::warning!(
+            "Port number too high for cluster mode. The cluster bus port number is calculated by adding 10000 to the \
+             port number, which must not exceed 65535."
+        );
+        let valid = "a port from 1 to 55535 with cluster-enabled yes, unless cluster-port names that of the bus";
+        log::warning!("{}", config.advice(ClusterSettings::bus_port_parameter(config), valid));
+        io::Error::other("the cluster bus port is invalid")
+    })
+}
+
+/// Logs that the bus cannot listen on its port, and what would be valid.
+fn log_port_failure(port: u16, error: &io::Error, config: &Config) {
+    log::warning!("Failed listening on port {port} (cluster), aborting.");
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => {
+            let parameter = ClusterSettings::bus_port_parameter(config);
+            let valid = match parameter == id::CLUSTER_PORT {
+                true => "a port that the user of the server may use and no other process listens on",
+                false => "a port to which 10000 can be added so that no other process listens on the sum",
+            };
+            config.advice(parameter, valid)
+        }
+        _ => config.advice(id::BIND, VALID_ADDRESSES),
     };
-    Listener::tcp(address, port, BACKLOG)
+    log::warning!("{advice}");
 }
 
 /// Returns the host of `host:port`, without brackets.

@@ -43,6 +43,8 @@ use weft_os::time::Instant;
 use weft_scripting::Requester;
 use weft_tls::{TlsError, TlsLayer, TlsState};
 
+pub use links::bus_port;
+
 /// The interval between two rounds.
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of events per turn.

@@ -30,7 +30,7 @@ impl Listeners {
     pub fn check(config: &Config) -> Result<(), ListenError> {
         let tcp = check_addresses(ListenPurpose::Clients, config)?;
         check_unix(config)?;
-        if tcp == Some(0) && config.text(id::UNIXSOCKET).is_empty() {
+        if tcp.unwrap_or(0) == 0 && config.text(id::UNIXSOCKET).is_empty() {
             log_no_listener(config);
             return Err(ListenError);
         }
@@ -64,7 +64,9 @@ fn check_addresses(purpose: ListenPurpose, config: &Config) -> Result<Option<usi
 /// and is one of UDP, so no client can connect to it.
 fn check_address(address: &BindAddress<'_>, port: ListenPort) -> io::Result<()> {
     let bound = address.address().and_then(|address| UdpSocket::bind((address, 0)));
-    bound.map(drop).inspect_err(|error| address.log_failure(port, error))
+    bound
+        .map(drop)
+        .inspect_err(|error| address.log_failure(port.number, error))
 }
 
 fn check_unix(config: &Config) -> Result<(), ListenError> {

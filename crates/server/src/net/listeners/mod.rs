@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -13,11 +13,14 @@ use nix::unistd::{Gid, Group, chown};
 use weft_reactor::{Listener, Reactor, Socket, Token};
 
 use crate::observability::log;
+use bind_address::describe_error;
 use weft_base::files::{errno_text, error_text};
 use weft_config::{Config, ParameterId, id};
 
+pub use bind_address::BindAddress;
+
 /// Says which addresses a server can listen at.
-const VALID_ADDRESSES: &str = "addresses of this machine or names of hosts with such addresses, each with a - in front \
+pub const VALID_ADDRESSES: &str = "addresses of this machine or names of hosts with such addresses, each with a - in front \
                                if it may be missing; * stands for all IPv4 addresses, ::* for all IPv6 addresses";
 /// Says which paths a Unix socket can have.
 const VALID_SOCKET_PATH: &str = "a path of at most 107 bytes, of no file or of a socket, in a directory that exists and \
@@ -91,14 +94,6 @@ pub struct ListenerKinds {
     pub tls: bool,
     /// A Unix socket.
     pub unix: bool,
-}
-
-/// One address of the parameter `bind`.
-struct BindAddress<'config> {
-    /// The address as configured, without the leading `-`.
-    name: &'config str,
-    /// `true` if the address may be absent from this machine.
-    is_optional: bool,
 }
 
 impl Listeners {
@@ -184,7 +179,7 @@ impl Listeners {
         let Err(error) = self.listen_at(bind_address, port, config, reactor) else {
             return Ok(());
         };
-        bind_address.log_failure(port, &error);
+        bind_address.log_failure(port.number, &error);
         match bind_address.tolerates(&error) {
             true => Ok(()),
             false => Err(error),
@@ -354,62 +349,6 @@ impl PortKind {
     }
 }
 
-impl<'config> BindAddress<'config> {
-    fn parse(word: &'config str) -> BindAddress<'config> {
-        match word.strip_prefix('-') {
-            Some(name) => BindAddress {
-                name,
-                is_optional: true,
-            },
-            None => BindAddress {
-                name: word,
-                is_optional: false,
-            },
-        }
-    }
-
-    /// Resolves the address. A name with a colon is IPv6. Any other name is IPv4, as an address or as a host name.
-    fn address(&self) -> io::Result<IpAddr> {
-        match self.name {
-            "*" => Ok(Ipv4Addr::UNSPECIFIED.into()),
-            "::*" => Ok(Ipv6Addr::UNSPECIFIED.into()),
-            name => {
-                let is_ipv6 = name.contains(':');
-                (name, 0)
-                    .to_socket_addrs()?
-                    .map(|address| address.ip())
-                    .find(|address| address.is_ipv6() == is_ipv6)
-                    .ok_or_else(|| io::Error::other("Name or service not known"))
-            }
-        }
-    }
-
-    fn log_failure(&self, port: ListenPort, error: &io::Error) {
-        log::warning!(
-            "Warning: Could not create server TCP listening socket {}:{}: {}",
-            self.name,
-            port.number,
-            describe_error(error)
-        );
-    }
-
-    /// Returns `true` if the server may run without this socket: the address is optional and absent from this machine,
-    /// or the kernel does not support the protocol.
-    fn tolerates(&self, error: &io::Error) -> bool {
-        match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EADDRNOTAVAIL) => self.is_optional,
-            Some(
-                Errno::ENOPROTOOPT
-                | Errno::EPROTONOSUPPORT
-                | Errno::ESOCKTNOSUPPORT
-                | Errno::EPFNOSUPPORT
-                | Errno::EAFNOSUPPORT,
-            ) => true,
-            _ => false,
-        }
-    }
-}
-
 /// Sets the mark of `socket-mark-id` on a listening socket; accepted connections inherit it. Setting it needs a
 /// privilege. A server without the privilege logs a warning and continues without the mark.
 pub fn set_socket_mark(listener: &Listener, config: &Config) {
@@ -442,16 +381,6 @@ fn log_no_listener(config: &Config) {
     match ListenPurpose::Clients.ports(config).iter().all(|port| port.number == 0) {
         true => log::warning!("port and tls-port are 0, and unixsocket is empty: set one of them."),
         false => log::warning!("{}", config.advice(id::BIND, VALID_ADDRESSES)),
-    }
-}
-
-/// Formats an error with the name of the system call that failed, if the error identifies it.
-fn describe_error(error: &io::Error) -> String {
-    let text = error_text(error);
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::EADDRINUSE | Errno::EADDRNOTAVAIL | Errno::EACCES | Errno::ENOENT) => format!("bind: {text}"),
-        Some(Errno::EAFNOSUPPORT) => format!("socket: {text}"),
-        _ => text,
     }
 }
 
@@ -507,6 +436,7 @@ impl Drop for SocketFile {
     }
 }
 
+mod bind_address;
 mod check;
 #[cfg(test)]
 mod tests;

@@ -317,12 +317,22 @@ fn a_server_that_cannot_listen_reports_it_and_exits_with_1() {
     let aborting = format!("Failed listening on port {port} (tcp), aborting.");
     let metrics_aborting = format!("Failed listening on port {port} (metrics), aborting.");
     let taken_port = format!("port is '{port}': a port on which no other process listens at the addresses of bind.");
-    let cases: [(u16, &[&str], &[&str]); 7] = [
+    let bus_aborting = format!("Failed listening on port {port} (cluster), aborting.");
+    let taken_bus_port = format!(
+        "cluster-port is '{port}': a port that the user of the server may use and no other process listens on. It \
+         is set by the option --cluster-port."
+    );
+    let cases: [(u16, &[&str], &[&str]); 8] = [
         (port, &[], &[&refused, &aborting, &taken_port]),
         (
             free_port(),
             &["--metrics-port", &port.to_string()],
             &[&refused, &metrics_aborting],
+        ),
+        (
+            free_port(),
+            &["--cluster-enabled", "yes", "--cluster-port", &port.to_string()],
+            &[&refused, &bus_aborting, &taken_bus_port],
         ),
         (
             free_port(),
@@ -360,6 +370,25 @@ fn a_server_that_cannot_listen_reports_it_and_exits_with_1() {
         let output = place.fail(port, options);
         assert_in_order(&text(&output.stdout), expected);
     }
+}
+
+/// The sockets for clients and the one of the bus take the same words.
+#[test]
+fn a_cluster_node_listens_at_the_address_of_a_host_name() {
+    let place = TestDirectory::new();
+    let bus = free_port();
+    let options = [
+        "--cluster-enabled",
+        "yes",
+        "--cluster-port",
+        &bus.to_string(),
+        "--bind",
+        "localhost",
+    ];
+    let server = place.start(&options);
+    ping(&mut server.connect());
+    TcpStream::connect(("127.0.0.1", bus)).expect("the bus listens");
+    server.stop();
 }
 
 #[test]
@@ -458,7 +487,7 @@ fn a_configuration_is_checked_without_a_start() {
     };
     fs::write(
         place.file("good"),
-        "port 0\nuser reader on nopass ~* +@read\nmaxmemory 1gb\n",
+        "port 7000\nuser reader on nopass ~* +@read\nmaxmemory 1gb\n",
     )
     .expect("writes");
     assert_eq!(check(&["good"]), (Some(0), "The configuration is valid.\n".into()));
@@ -501,6 +530,12 @@ fn a_configuration_is_checked_without_a_start() {
         (
             &["good", "--unixsocket", "s", "--unixsocketgroup", "no-such-group"],
             "unixsocketgroup is 'no-such-group': a group of this machine",
+        ),
+        (&["--port", "0"], "# Configured to not listen anywhere, exiting."),
+        (
+            &["--port", "60000", "--cluster-enabled", "yes"],
+            "port is '60000': a port from 1 to 55535 with cluster-enabled yes, unless cluster-port names that of the \
+             bus. It is set by the option --port.",
         ),
         (&tls, "Failed to configure TLS"),
     ] {
