@@ -110,8 +110,8 @@ impl Value {
         }
     }
 
-    /// Moves parts of the value from `from` on, until the mover's step is done. Returns the cursor for the next step, or
-    /// `None` at the end.
+    /// Moves parts of the value from `from` on, until the mover's step is done. Returns the cursor for the next step,
+    /// or `None` at the end.
     pub fn move_parts<M: PartMover>(&mut self, from: PartCursor, mover: &mut M) -> Option<PartCursor> {
         match self {
             Value::List(list) => list.move_parts(from, mover),

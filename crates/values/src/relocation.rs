@@ -1,7 +1,7 @@
 //! Relocation of the parts of a value: active defragmentation moves them out of sparse slabs of the allocator.
 //!
-//! A value of many parts is moved in steps. Between two steps it may change in any way: a [`PartCursor`] is a position in
-//! the order of the parts, and parts that change their position meanwhile may be passed over, or be seen twice.
+//! A value of many parts is moved in steps. Between two steps it may change in any way: a [`PartCursor`] is a position
+//! in the order of the parts, and parts that change their position meanwhile may be passed over, or be seen twice.
 //!
 //! The nodes of B-trees stay where they are: pending entries of streams, the tree of a stream's blocks, and the expiry
 //! times of fields.

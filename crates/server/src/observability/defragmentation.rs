@@ -45,8 +45,8 @@ impl DefragFigures {
         self.running_percent.load(Ordering::Relaxed)
     }
 
-    /// Records that defragmentation runs with this share of a CPU, or that it has ended if the share is 0. Called by one
-    /// thread only.
+    /// Records that defragmentation runs with this share of a CPU, or that it has ended if the share is 0. Called by
+    /// one thread only.
     pub fn set_running_percent(&self, percent: u32) {
         let before = self.running_percent.swap(percent, Ordering::Relaxed);
         match (before, percent) {

@@ -1,5 +1,5 @@
-//! Active defragmentation: a thread that moves entries and values together while too much memory lies in the free places
-//! between them.
+//! Active defragmentation: a thread that moves entries and values together while too much memory lies in the free
+//! places between them.
 //!
 //! The thread exists while `activedefrag` is on. It compares the fragmentation ([`AllocatorFigures::fragmented`]) with
 //! the thresholds, as Valkey does. If both are exceeded, it walks over the keyspace ([`DefragWalk`]) in cycles of
@@ -143,8 +143,8 @@ impl Defragmenter {
         }
     }
 
-    /// Looks at the fragmentation if that is due, and moves entries and values for one cycle if there is a walk. Returns
-    /// the time until the next turn.
+    /// Looks at the fragmentation if that is due, and moves entries and values for one cycle if there is a walk.
+    /// Returns the time until the next turn.
     fn take_turn(&mut self, server: &Server, seat: &mut Seat) -> Duration {
         if server.lacks_data() {
             // What is there belongs to the loading thread.

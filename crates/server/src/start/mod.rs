@@ -551,7 +551,8 @@ pub(crate) fn create_server(
 ) -> Result<Arc<Server>, StartFailure> {
     // One thread index for each worker, for the background threads, the link to a primary, the replicas' thread, the
     // thread of slot migrations and a snapshot and its helpers, for the threads that load an append-only file and those
-    // that help to apply the stream of a primary, for active defragmentation, and a few spare ones for temporary threads.
+    // that help to apply the stream of a primary, for active defragmentation, and a few spare ones for temporary
+    // threads.
     let background_threads =
         2 * crate::runtime::background::THREAD_COUNT + crate::runtime::background::EXCHANGE_THREAD_COUNT;
     let load_threads = aof::load_threads(workers);

@@ -73,8 +73,8 @@ impl SlabPool {
         created as isize
     }
 
-    /// Takes a free cell to which the contents of a cell should be moved. It is the first cell of the available run with
-    /// the lowest number, if that is lower than the number of the cell's own run, and if the own run is sparse.
+    /// Takes a free cell to which the contents of a cell should be moved. It is the first cell of the available run
+    /// with the lowest number, if that is lower than the number of the cell's own run, and if the own run is sparse.
     ///
     /// # Safety
     /// Rule 10: the caller owns the cell, which is of this class.

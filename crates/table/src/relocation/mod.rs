@@ -2,9 +2,9 @@
 //! defragmentation.
 //!
 //! The allocator takes small allocations from *slabs*, and entries come from runs of cells (`cells/`), which are slabs,
-//! too. After most keys were deleted, each slab holds a few of those that are left, and no slab is free. New allocations
-//! come from the first slab that has room. So an allocation that is made again, copied and freed leaves a sparse slab
-//! and fills a hole in another one.
+//! too. After most keys were deleted, each slab holds a few of those that are left, and no slab is free. New
+//! allocations come from the first slab that has room. So an allocation that is made again, copied and freed leaves a
+//! sparse slab and fills a hole in another one.
 //!
 //! ```text
 //!   before   | a . . b | . c . . | d . . . | . . e . |        after   | a d e b | . c . . | . . . . | . . . . |
