@@ -342,7 +342,10 @@ impl ConfigFileReader {
         }
         if config.boolean(id::CLUSTER_ENABLED) && config.primary().is_some() {
             let reason = "replicaof directive not allowed in cluster mode";
-            return whole(reason.into(), config.advice(id::REPLICAOF, advice::FOR_REPLICA_IN_CLUSTER));
+            return whole(
+                reason.into(),
+                config.advice(id::REPLICAOF, advice::FOR_REPLICA_IN_CLUSTER),
+            );
         }
         Ok(config)
     }
