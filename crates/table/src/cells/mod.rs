@@ -237,6 +237,7 @@ pub(crate) unsafe fn free(cell: *mut u8, class: CellClass) {
 ///
 /// # Safety
 /// Rule 10: the caller owns the cell, which is of this class.
+#[cfg(feature = "jemalloc-memory")]
 pub(crate) unsafe fn allocate_to_relocate(cell: *mut u8, class: CellClass) -> Option<NonNull<u8>> {
     // SAFETY: rule 10, by the caller.
     let target = NonNull::new(unsafe { class.slab_pool().take_for_relocation(cell) }?);
@@ -248,6 +249,7 @@ pub(crate) unsafe fn allocate_to_relocate(cell: *mut u8, class: CellClass) -> Op
 ///
 /// # Safety
 /// As for [`free`].
+#[cfg(feature = "jemalloc-memory")]
 pub(crate) unsafe fn free_to_pool(cell: *mut u8, class: CellClass) {
     LOCAL.with(|local| {
         local.cells.set(local.cells.get() - class.bytes() as isize);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::run::{RunLayout, SlabRun};
+#[cfg(feature = "jemalloc-memory")]
 use crate::sparse::is_sparse;
 
 /// The number of runs for which space is reserved at first use.
@@ -78,6 +79,7 @@ impl SlabPool {
     ///
     /// # Safety
     /// Rule 10: the caller owns the cell, which is of this class.
+    #[cfg(feature = "jemalloc-memory")]
     pub(super) unsafe fn take_for_relocation(&self, cell: *mut u8) -> Option<*mut u8> {
         let mut index = self.lock();
         let target = index.first_available()?;

@@ -210,7 +210,7 @@ fn sorted_sets_stay_equal() {
         let Value::SortedSet(set) = value else { return };
         let (name, _) = name_and_value(step, if step < 2000 { 100 } else { 20_000 });
         match set.remove(&name) {
-            Some(_) if mix(step) % 3 > 0 => {}
+            Some(_) if !mix(step).is_multiple_of(3) => {}
             _ => set.insert(&name, (mix(step) % 1000) as f64),
         }
     };

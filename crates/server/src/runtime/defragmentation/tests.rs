@@ -125,9 +125,11 @@ fn a_walk_moves_the_keys_that_are_left_and_shows_its_figures() {
     }
     memory::return_thread_memory();
     let figures = &server.stats.defragmentation;
-    let Some(mover) = Mover::for_this_thread() else {
-        return assert!(cfg!(not(feature = "jemalloc")), "the allocator is jemalloc");
-    };
+    let mover = Mover::for_this_thread();
+    if cfg!(not(feature = "jemalloc")) {
+        return assert!(mover.is_none(), "only jemalloc says where allocations lie");
+    }
+    let mover = mover.expect("the allocator is jemalloc");
     let mut defragmenter = Defragmenter::new(mover);
     defragmenter.take_turn(&server, &mut seat);
     assert_eq!(figures.running_percent(), 99);
