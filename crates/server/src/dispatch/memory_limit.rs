@@ -253,7 +253,7 @@ fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionP
     if attempt == EvictionAttempt::Evicted {
         free_removed_values(&mut thread.effects, server);
         if thread.memory_limit.cell.is_none() {
-            server.memory.add_without_cell(memory::thread_balance() - balance);
+            server.memory.add_to_shared_cell(memory::thread_balance() - balance);
         }
         server.stats.metrics.add(thread.thread_index, Counter::EvictedKeys, 1);
         record_latency_spike(thread, "eviction-del", start.elapsed());

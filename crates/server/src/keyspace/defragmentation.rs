@@ -48,6 +48,8 @@ pub struct DefragWalk {
     leased: VecDeque<(usize, u32)>,
     /// Values of which some parts have not been visited.
     large_values: VecDeque<LargeValue>,
+    /// The time spent inside the gate.
+    worked: Duration,
 }
 
 /// A value that is moved in several steps.
@@ -95,7 +97,14 @@ impl DefragWalk {
             cursor: 0,
             leased: VecDeque::new(),
             large_values: VecDeque::new(),
+            worked: Duration::ZERO,
         }
+    }
+
+    /// Returns the time for which the walk has worked since this was asked last. It has not worked while the gate was
+    /// closed, which may take long.
+    pub fn take_worked(&mut self) -> Duration {
+        std::mem::take(&mut self.worked)
     }
 
     /// Walks on until `deadline`, or until another thread waits for exclusive mode. A step takes `units` units of work
@@ -110,7 +119,8 @@ impl DefragWalk {
     ) -> WalkProgress {
         loop {
             let pass = seat.enter();
-            let leave_at = deadline.min(Instant::now() + PASSAGE_TIME);
+            let entered = Instant::now();
+            let leave_at = deadline.min(entered + PASSAGE_TIME);
             loop {
                 mover.begin_step(units);
                 let progress = match self.large_values.pop_front() {
@@ -118,12 +128,14 @@ impl DefragWalk {
                     None => self.relocate_slot(&pass, mover),
                 };
                 if progress != WalkProgress::Unfinished || pass.gate_is_closing() {
+                    self.worked += entered.elapsed();
                     return progress;
                 }
                 if Instant::now() >= leave_at {
                     break;
                 }
             }
+            self.worked += entered.elapsed();
             if Instant::now() >= deadline {
                 return WalkProgress::Unfinished;
             }

@@ -4,10 +4,10 @@
 //! how much it has itself allocated and freed. Therefore:
 //!
 //! ```text
-//!   used = base + cell of worker 0 + ... + log writer's + primary's + freeing thread's - leaving - kept
-//!           |        |                                                                     |        |
-//!           |        each thread's own balance, stored by itself                           |     buffers for reuse
-//!           |                                                                            handed to the freeing thread
+//!   used = base + cell of worker 0 + ... + log writer's + primary's + freeing thread's + shared - leaving - kept
+//!           |        |                                                                              |        |
+//!           |        each thread's own balance, stored by itself                                    |     for reuse
+//!           |                                                                     handed to the freeing thread
 //!           the allocator's count less all cells, taken several times a second: it includes
 //!           threads without a cell, and everything that happened while no thread counted
 //! ```
@@ -42,8 +42,8 @@ const SKIPPED_CALIBRATIONS_MAX: u64 = 10;
 /// Two readings of the base agree if they differ by at most this much, in bytes.
 const AGREEMENT_BYTES: u64 = 32 << 10;
 
-/// The number of threads with cells that are not workers.
-const NON_WORKER_CELLS: usize = 3;
+/// The number of cells that do not belong to workers: three of single threads, and the shared one.
+const NON_WORKER_CELLS: usize = 4;
 
 /// The used memory, and the time for which it has exceeded the limit.
 pub struct UsedMemory {
@@ -144,9 +144,13 @@ impl UsedMemory {
 
     fn non_worker_cell(&self, index: usize) -> ThreadBalance {
         ThreadBalance {
-            number: self.cells.stripes() - NON_WORKER_CELLS + index,
+            number: self.number_of_non_worker(index),
             last: memory::thread_balance(),
         }
+    }
+
+    fn number_of_non_worker(&self, index: usize) -> usize {
+        self.cells.stripes() - NON_WORKER_CELLS + index
     }
 
     /// Stores the calling thread's balance in its cell.
@@ -278,13 +282,15 @@ impl UsedMemory {
         let before = memory::thread_balance();
         self.note_freeing_started();
         free();
-        self.add_without_cell(memory::thread_balance() - before);
+        self.base
+            .fetch_add(memory::thread_balance() - before, Ordering::Relaxed);
         self.end_freeing(bytes);
     }
 
-    /// Counts bytes that a thread without a cell has just allocated, or freed if they are negative.
-    pub fn add_without_cell(&self, bytes: i64) {
-        self.base.fetch_add(bytes, Ordering::Relaxed);
+    /// Counts bytes that a thread without a cell of its own has just allocated, or freed if they are negative. They are
+    /// in a cell that such threads share, so that a calibration meanwhile counts them once.
+    pub fn add_to_shared_cell(&self, bytes: i64) {
+        self.cells.add(self.number_of_non_worker(3), 0, bytes);
     }
 
     fn end_freeing(&self, bytes: usize) {

@@ -38,6 +38,8 @@ use crate::state::{Message, Server};
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The same during a walk.
 const WALK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause after a slot that another thread has leased, when there is nothing else to do meanwhile.
+const LEASED_SLOT_PAUSE: Duration = Duration::from_millis(5);
 /// The units of work under one lease: about 200 µs.
 const UNITS_PER_STEP: u32 = 800;
 /// A walk has little effect if it leaves more than this share of the fragmentation, in percent.
@@ -77,13 +79,13 @@ pub fn start_if_enabled(server: &Arc<Server>) {
 }
 
 /// Runs until active defragmentation is switched off, or the server ends.
-fn run(server: &Weak<Server>, mut seat: Seat) {
+fn run(weak: &Weak<Server>, mut seat: Seat) {
     let mover = Mover::for_this_thread();
     if mover.is_none() {
         log::warning!("Active defragmentation has no effect: the allocator does not say where values lie");
     }
     let mut defragmenter = mover.map(Defragmenter::new);
-    while let Some(server) = server.upgrade() {
+    while let Some(server) = weak.upgrade() {
         if !server.config.boolean(id::ACTIVEDEFRAG) {
             server.stats.defragmentation.set_running_percent(0);
             // The thread index must be free when the next thread wants one.
@@ -96,7 +98,22 @@ fn run(server: &Weak<Server>, mut seat: Seat) {
             None => CHECK_INTERVAL,
         };
         drop(server);
-        weft_os::thread::sleep(pause);
+        sleep_while_enabled(weak, pause);
+    }
+}
+
+/// Sleeps in short pieces, until active defragmentation is switched off or the server ends.
+fn sleep_while_enabled(server: &Weak<Server>, pause: Duration) {
+    let end = Instant::now() + pause;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        weft_os::thread::sleep(left.min(CHECK_INTERVAL));
+        let is_enabled = server
+            .upgrade()
+            .is_some_and(|server| server.config.boolean(id::ACTIVEDEFRAG));
+        if left <= CHECK_INTERVAL || !is_enabled {
+            return;
+        }
     }
 }
 
@@ -164,16 +181,20 @@ impl Defragmenter {
         let units = units_per_step(config);
         let hasher = &server.keyspace.hasher;
         let progress = walk.position.walk_until(seat, hasher, &mut self.mover, units, deadline);
-        let elapsed = now.elapsed();
+        let worked = walk.position.take_worked();
         let counts = self.mover.take_counts();
         note_counts(server, &counts);
         walk.counts.moved += counts.moved;
         walk.counts.moved_bytes += counts.moved_bytes;
-        note_latency(server, elapsed);
+        note_latency(server, worked);
         if progress == WalkProgress::Finished {
             self.end_walk(server);
         }
-        pause_after(elapsed, percent)
+        let pause = pause_after(worked, percent);
+        match progress {
+            WalkProgress::SlotLeased => pause.max(LEASED_SLOT_PAUSE),
+            _ => pause,
+        }
     }
 
     /// Begins a walk if there is none and the fragmentation requires one, or adapts the present one.

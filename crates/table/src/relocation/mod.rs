@@ -182,11 +182,26 @@ impl Mover {
     ///
     /// The address is not read from; it may lie inside the allocation.
     pub(crate) fn should_move(&mut self, memory: *const u8) -> bool {
+        self.select(memory, true)
+    }
+
+    /// Does the same for an array of a table. Arrays have an arena of their own, from which they are allocated anyway.
+    /// When a thread leaves an arena that no other thread uses, the allocator returns all its free pages, which takes
+    /// long. So the thread does not enter it.
+    pub(crate) fn should_move_array(&mut self, memory: *const u8) -> bool {
+        self.select(memory, false)
+    }
+
+    #[cfg_attr(
+        not(feature = "jemalloc-memory"),
+        expect(unused_variables, reason = "there are no arenas")
+    )]
+    fn select(&mut self, memory: *const u8, enters_arena: bool) -> bool {
         self.left = self.left.saturating_sub(LOOK_UNITS);
         let is_selected = match &mut self.selection {
             #[cfg(feature = "jemalloc-memory")]
             Selection::InSparseSlabs(inspector) => {
-                inspector.is_in_sparse_slab(memory) && inspector.enter_arena_of(memory)
+                inspector.is_in_sparse_slab(memory) && (!enters_arena || inspector.enter_arena_of(memory))
             }
             Selection::Everything => !memory.is_null(),
         };

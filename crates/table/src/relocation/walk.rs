@@ -65,8 +65,8 @@ impl<V> Table<V> {
         if segment.bucket_count() == 0 {
             return;
         }
-        let should_move =
-            mover.should_move(buckets) || !bounds.is_empty() && mover.should_move(bounds.as_ptr().cast::<u8>());
+        let should_move = mover.should_move_array(buckets)
+            || !bounds.is_empty() && mover.should_move_array(bounds.as_ptr().cast::<u8>());
         if should_move {
             let bytes = segment.array_bytes();
             drop(self.segment_mut(index).relocate());

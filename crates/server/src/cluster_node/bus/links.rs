@@ -68,9 +68,15 @@ impl BusLinks {
     pub fn listen(config: &Config, reactor: &mut Reactor) -> io::Result<Self> {
         let port = bus_port(config)?;
         let mut listeners = 0;
+        let mut open = Vec::new();
         for word in config.addresses(id::BIND).iter() {
             let address = BindAddress::parse(word);
-            match address.address().and_then(|ip| Listener::tcp(ip, port, BACKLOG)) {
+            let ip = address.address();
+            if ip.as_ref().is_ok_and(|ip| open.contains(ip)) {
+                continue;
+            }
+            open.extend(ip.as_ref().ok());
+            match ip.and_then(|ip| Listener::tcp(ip, port, BACKLOG)) {
                 Ok(listener) => {
                     reactor.register_listener(listeners, listener)?;
                     listeners += 1;

@@ -214,6 +214,32 @@ fn shared_values_stay_where_they_are() {
     });
 }
 
+/// The share of a CPU that the walk takes would otherwise be that of the one who has closed the gate.
+#[test]
+fn a_walk_does_not_work_while_the_gate_is_closed() {
+    const CLOSED: Duration = Duration::from_millis(200);
+    let keyspace = Keyspace::new(2, 2);
+    let mut seat = keyspace.slots.join().expect("a seat is free");
+    let mut other = keyspace.slots.join().expect("a second seat is free");
+    store(&keyspace, &seat.enter(), 1, b"key", true);
+    let (is_closed, closed) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let exclusive = other.exclusive();
+            is_closed.send(()).expect("the test waits");
+            std::thread::sleep(CLOSED);
+            drop(exclusive);
+        });
+        closed.recv().expect("the gate is closed");
+        let (mut walk, mut mover) = (DefragWalk::new(), Mover::of_everything());
+        let began = Instant::now();
+        walk.walk_until(&mut seat, &keyspace.hasher, &mut mover, 1000, began);
+        assert!(began.elapsed() > CLOSED / 2, "the walk has waited");
+        let worked = walk.take_worked();
+        assert!(worked < CLOSED / 4, "{worked:?}");
+    });
+}
+
 #[test]
 fn slots_that_are_leased_are_visited_at_the_end() {
     let keyspace = Keyspace::new(2, 2);

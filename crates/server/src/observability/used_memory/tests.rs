@@ -79,6 +79,27 @@ fn no_calibration_takes_place_until_all_threads_have_freed() {
     assert!(is_calibrated());
 }
 
+/// A thread without a cell of its own that evicts meanwhile does not make the calibration void.
+#[test]
+fn a_calibration_counts_what_the_shared_cell_gets_meanwhile() {
+    let used = UsedMemory::new(1);
+    let (mut count, mut freed) = (50 << 20, 0);
+    let is_calibrated = used.calibrate_from(
+        || true,
+        || {
+            let reading = BaseReading {
+                base: count - used.cells.sum(0),
+                used: count as u64,
+            };
+            used.add_to_shared_cell(-1000);
+            (count, freed) = (count - 1000, freed + 1000);
+            Some(reading)
+        },
+    );
+    assert!(is_calibrated && freed > 0);
+    assert_eq!(used.used_bytes(), (50 << 20) - freed);
+}
+
 /// Returns the base that follows from these readings, and how many of them were taken.
 fn agreed_base(present: i64, readings: &[i64]) -> (Option<i64>, usize) {
     let mut taken = 0;

@@ -383,7 +383,7 @@ fn a_cluster_node_listens_at_the_address_of_a_host_name() {
         "--cluster-port",
         &bus.to_string(),
         "--bind",
-        "localhost",
+        "localhost 127.0.0.1",
     ];
     let server = place.start(&options);
     ping(&mut server.connect());
