@@ -119,6 +119,11 @@ impl ExclusionQueue {
         self.waiters.len()
     }
 
+    /// Returns `true` if the requester is a member of the present turn.
+    pub fn is_member(&self, requester: Requester) -> bool {
+        self.waiters.get(&requester).is_some_and(|waiter| waiter.is_member)
+    }
+
     /// Returns the time until which no script may start.
     pub fn announced_until_us(&self) -> u64 {
         self.announced_until_us

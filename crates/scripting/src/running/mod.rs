@@ -12,7 +12,7 @@ use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, O
 use weft_os::sync::Mutex;
 use weft_os::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::exclusion::{AttemptKind, ExclusionQueue, Requester};
+use crate::exclusion::{ExclusionQueue, Requester};
 use starts::DelayedRuns;
 
 /// The reason why a script is stopped before its end.
@@ -339,7 +339,8 @@ pub struct RunRegistry {
     /// The number of listed runs that are overdue.
     overdue: AtomicUsize,
     /// The number of runs on script threads, and of those on workers that are too long and have written, so that they
-    /// cannot leave; -1 while another thread has exclusive use of the keyspace.
+    /// cannot leave. It is [`excluding::ALONE`] while another thread has exclusive use of the keyspace, and less while
+    /// threads share that.
     on_script_threads: AtomicI64,
     /// The requesters that wait for exclusive use of the keyspace.
     exclusion_queue: Mutex<ExclusionQueue>,
@@ -578,127 +579,6 @@ impl RunRegistry {
         Requester::Thread(self.named_requesters.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Excludes runs on script threads. Returns `false` if there is one: no thread may wait at the gate for as long as
-    /// a script chooses to run. The caller ends the exclusion with [`Self::end_exclusion`].
-    ///
-    /// A failed call announces the requester, which must try again within milliseconds: until then no run starts. So it
-    /// succeeds once the present runs have ended, and then the others that waited as well ([`super::exclusion`]). After
-    /// that, delayed runs have their turn ([`starts::DELAYED_RUNS_TURN`]).
-    pub fn try_exclude_runs(&self, requester: Requester) -> bool {
-        self.try_exclude(requester, AttemptKind::Usual)
-    }
-
-    /// Does the same for a thread or client that will keep the others from their sections for long. It succeeds after
-    /// those that wait.
-    pub fn try_exclude_runs_last(&self, requester: Requester) -> bool {
-        self.try_exclude(requester, AttemptKind::Last)
-    }
-
-    /// Does the same for a thread that tries again at the next tick of the cluster bus.
-    pub fn try_exclude_runs_per_tick(&self, requester: Requester) -> bool {
-        self.try_exclude(requester, AttemptKind::Tick)
-    }
-
-    /// Does the same without an announcement: new runs may start after a failed call. It is for a caller that tries
-    /// often and can do without.
-    pub fn try_exclude_runs_unannounced(&self, requester: Requester) -> bool {
-        self.try_begin_section(requester, AttemptKind::Usual)
-    }
-
-    fn try_exclude(&self, requester: Requester, kind: AttemptKind) -> bool {
-        let is_excluded = self.try_begin_section(requester, kind);
-        if !is_excluded {
-            self.change_queue(|queue, now_us| queue.note_failure(requester, kind, now_us));
-        }
-        is_excluded
-    }
-
-    /// Makes the attempt, and records a success.
-    fn try_begin_section(&self, requester: Requester, kind: AttemptKind) -> bool {
-        let is_excluded = self.try_set_exclusion(requester, kind);
-        if is_excluded {
-            self.change_queue_if_waiting(|queue, now_us| queue.begin_section(requester, now_us));
-        }
-        is_excluded
-    }
-
-    /// Makes the attempt, without a change of the queue.
-    fn try_set_exclusion(&self, requester: Requester, kind: AttemptKind) -> bool {
-        let must_yield = || {
-            self.waiting_requesters.load(Ordering::Relaxed) > 0
-                && self.exclusion_queue.lock().must_yield(requester, kind, self.now_us())
-        };
-        let is_excluded = self.on_script_threads.load(Ordering::Relaxed) == 0
-            && !self.is_turn_of_runs()
-            && !must_yield()
-            && self
-                .on_script_threads
-                .compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok();
-        if is_excluded && self.is_turn_of_runs() {
-            // Another section has ended since the first check.
-            self.on_script_threads.store(0, Ordering::Release);
-            return false;
-        }
-        is_excluded
-    }
-
-    /// Withdraws the announcement of a requester that does not try again.
-    pub fn withdraw(&self, requester: Requester) {
-        self.change_queue_if_waiting(|queue, _| queue.withdraw(requester));
-    }
-
-    /// Changes the queue unless nothing is in it.
-    fn change_queue_if_waiting(&self, change: impl FnOnce(&mut ExclusionQueue, u64)) {
-        if self.waiting_requesters.load(Ordering::Relaxed) > 0 {
-            self.change_queue(change);
-        }
-    }
-
-    /// Changes the queue and publishes its announcements. `change` gets the time.
-    fn change_queue<R>(&self, change: impl FnOnce(&mut ExclusionQueue, u64) -> R) -> R {
-        let mut queue = self.exclusion_queue.lock();
-        let result = change(&mut queue, self.now_us());
-        self.waiting_requesters.store(queue.len(), Ordering::Relaxed);
-        self.exclusion_announced_until_us
-            .store(queue.announced_until_us(), Ordering::Relaxed);
-        result
-    }
-
-    /// Waits until the present runs on script threads have ended, and excludes new ones.
-    pub fn exclude_runs(&self) {
-        let requester = self.new_requester();
-        while !self.try_exclude_runs(requester) {
-            weft_os::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Does the same for a command of a client, which does not wait for a script that may never end.
-    ///
-    /// # Errors
-    /// An overdue run. Runs are not excluded then.
-    pub fn exclude_runs_for_client(&self) -> Result<(), Arc<ScriptRun>> {
-        let requester = self.new_requester();
-        while !self.try_exclude_runs(requester) {
-            if let Some(run) = self.overdue_holder(None) {
-                self.withdraw(requester);
-                return Err(run);
-            }
-            weft_os::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
-    }
-
-    /// Ends the exclusion of runs on script threads.
-    pub fn end_exclusion(&self) {
-        let is_turn_over = self.waiting_requesters.load(Ordering::Relaxed) == 0
-            || self.change_queue(|queue, now_us| queue.end_section(now_us));
-        if is_turn_over && self.was_run_delayed.swap(false, Ordering::Relaxed) {
-            self.begin_turn_of_runs();
-        }
-        self.on_script_threads.store(0, Ordering::Release);
-    }
-
     /// Returns the microseconds since the first call of this function.
     fn now_us(&self) -> u64 {
         self.epoch.get_or_init(Instant::now).elapsed().as_micros() as u64
@@ -727,6 +607,7 @@ impl RunRegistry {
     }
 }
 
+mod excluding;
 mod starts;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::starts::{DELAYED_RUNS_TURN, LONG_DELAYED_RUNS_TURN};
-use super::{AttemptKind, KillError, Ordering, Requester, RunParameters, RunRegistry, ScriptRun, StopReason};
+use super::{KillError, Ordering, RunParameters, RunRegistry, ScriptRun, StopReason};
+use crate::exclusion::{AttemptKind, Requester};
 
 const CLIENT: Requester = Requester::Client(1);
 
@@ -161,6 +162,41 @@ fn exclusive_sections_and_runs_exclude_each_other() {
     assert!(!running.try_begin_on_script_thread());
     running.end_exclusion();
     assert!(running.try_begin_on_script_thread());
+}
+
+#[test]
+fn short_commands_share_an_exclusion_until_a_run_is_delayed() {
+    let others = [2, 3, 4].map(Requester::Client);
+    let running = RunRegistry::default();
+    assert!(running.try_share_exclusion(CLIENT) && running.try_share_exclusion(others[0]));
+    assert!(!running.try_exclude_runs(others[1]), "it shares with nobody");
+    running.change_queue(|queue, _| queue.withdraw(others[1]));
+    running.end_shared_exclusion();
+    assert!(!running.try_begin_on_script_thread(), "one of them goes on");
+    assert!(!running.try_share_exclusion(others[2]), "a run is delayed");
+    running.change_queue(|queue, _| queue.withdraw(others[2]));
+    running.end_shared_exclusion();
+    assert!(running.try_begin_on_script_thread(), "its turn");
+    assert!(!running.try_share_exclusion(CLIENT) && !running.try_share_exclusion(others[0]));
+    for requester in [CLIENT, others[0]] {
+        // However long the test is stopped.
+        running.change_queue(|queue, _| queue.note_failure(requester, AttemptKind::Usual, u64::MAX / 2));
+    }
+    running.end_on_script_thread();
+    running.delayed_runs_since_us.store(0, Ordering::Relaxed);
+    assert!(running.try_share_exclusion(CLIENT) && !running.try_begin_on_script_thread());
+    assert!(
+        running.try_share_exclusion(others[0]),
+        "a member of the turn before the run"
+    );
+    running.end_shared_exclusion();
+    running.end_shared_exclusion();
+    assert!(running.try_begin_on_script_thread());
+    running.end_on_script_thread();
+    running.delayed_runs_since_us.store(0, Ordering::Relaxed);
+    assert!(running.try_exclude_runs(CLIENT));
+    assert!(!running.try_share_exclusion(others[0]), "the holder shares with nobody");
+    running.end_exclusion();
 }
 
 #[test]

@@ -16,7 +16,6 @@ use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
 use weft_os::atomic::Ordering;
 use weft_resp::Args;
-use weft_scripting::{Requester, RunRegistry};
 
 use super::accounting::{record_denial, write_error};
 use super::admit::{
@@ -25,6 +24,7 @@ use super::admit::{
 };
 use super::deferral;
 use super::effects::free_removed_values;
+use super::exclusion::{requester_for, try_exclude_runs, withdraw_from_exclusive_mode};
 use super::exec_detached;
 use super::exec_libraries;
 use super::leased::{run_exclusive, run_leased};
@@ -330,9 +330,9 @@ fn run_plan_exclusively(
     if exec_libraries::must_leave_worker(thread, &mut connection.client) {
         return move_exec(thread, &request, connections);
     }
-    if !try_exclude_runs(&server.scripting.running, &request, connection) {
+    let Some(exclusion) = try_exclude_runs(&server.scripting.running, &request, connection) else {
         return put_off_behind_scripts(thread, &request, connection);
-    }
+    };
     debug_assert_eq!(thread.thread_index.get(), seat.index(), "the seat is this thread's");
     let mut all = seat.exclusive();
     let must_admit_again = begins_changed_passage(thread);
@@ -340,12 +340,10 @@ fn run_plan_exclusively(
     let connection = connections.connection(plan.token);
     let Some(connection) = connection.filter(|connection| !is_killed(thread, connection)) else {
         drop(all);
-        server.scripting.running.end_exclusion();
         return;
     };
     if must_admit_again && !admit_plan(thread, plan, &plans.ranges, keys, connection) {
         drop(all);
-        server.scripting.running.end_exclusion();
         return;
     }
     debug_assert_eq!(
@@ -359,7 +357,7 @@ fn run_plan_exclusively(
     }
     connections.before_gate_release();
     drop(all);
-    server.scripting.running.end_exclusion();
+    drop(exclusion);
     if thread.effects.has_deliveries() {
         connections.notify(thread);
     }
@@ -429,30 +427,6 @@ fn begins_changed_passage(thread: &mut ThreadState) -> bool {
     (thread.acl_version, thread.replication_state, thread.view_version) != admitted_by
         || thread.server.clients.pause.are_writes_paused(unix_ms())
         || thread.server.clients.pause.held_slots.is_any()
-}
-
-/// Excludes scripts for a command. Returns `false` if the command must try again.
-fn try_exclude_runs(running: &RunRegistry, request: &Request<'_>, connection: &Connection) -> bool {
-    let requester = requester_for(connection);
-    let transaction = connection.client.transaction.as_deref();
-    let pauses_in_transaction = || transaction.is_some_and(|transaction| transaction.pauses_clients);
-    if request.binding.pauses_clients || pauses_in_transaction() {
-        running.try_exclude_runs_last(requester)
-    } else {
-        running.try_exclude_runs(requester)
-    }
-}
-
-/// The name of a connection whose command needs exclusive mode.
-fn requester_for(connection: &Connection) -> Requester {
-    Requester::Client(connection.client.id.get())
-}
-
-/// Records that a connection does not wait for exclusive mode any longer, if it did: it is closed, paused or refused.
-pub fn withdraw_from_exclusive_mode(thread: &ThreadState, connection: &Connection) {
-    if connection.lease_failures > 0 {
-        thread.server.scripting.running.withdraw(requester_for(connection));
-    }
 }
 
 /// Puts off a command that needs exclusive mode while scripts run on script threads. A worker does not wait at the gate

@@ -29,6 +29,7 @@ pub mod batch;
 mod deferral;
 pub mod effects;
 pub mod ended_waits;
+pub mod exclusion;
 mod exec_databases;
 mod exec_detached;
 mod exec_libraries;

@@ -35,9 +35,13 @@
 //! 2. A closer sleeps until the last seat has left. A seat that leaves and saw `CLOSED` takes the mutex *after* it has
 //!    cleared `IN`; the closer checks the words while it holds the mutex and releases it only by falling asleep. So of
 //!    the seats that leave, the one that takes the mutex last finds all of them out and wakes the closer, once.
-//! 3. Closers are served in order of arrival, as in a ticket lock.
-//! 4. A new closer waits until every thread that slept through the last closing has entered. So a stream of closers
-//!    alternates with the other threads instead of keeping them out.
+//! 3. Closers are served in order of arrival, as in a ticket lock. Those that arrive before the last seat has left form
+//!    a *phase*: each hands the closed gate over to the next one. To open the gate for other threads and to close it
+//!    again would take each of these threads' time slices, many times what most closers need the gate for.
+//! 4. The first closer of a phase waits until every thread that slept through the last one has entered. So phases
+//!    alternate with the other threads instead of keeping them out, as in a phase-fair lock (Brandenburg and Anderson,
+//!    "Reader-writer synchronization for shared-memory multiprocessor real-time systems", 2009), but with all waiting
+//!    closers in a phase.
 //!
 //! A thread that holds a passage of one seat and closes with another deadlocks: a thread must have one seat only.
 //!
@@ -153,6 +157,10 @@ struct WaitState {
     next_ticket: u64,
     /// The ticket of the closer whose turn it is.
     now_serving: u64,
+    /// The first ticket that does not belong to the present phase of closers.
+    phase_end: u64,
+    /// The gate is closed and empty, and belongs to the closer whose turn it is.
+    is_handed_over: bool,
 }
 
 /// Admits many seats at a time, or one closer.
@@ -199,6 +207,8 @@ impl Gate {
                 sleepers: 0,
                 next_ticket: 0,
                 now_serving: 0,
+                phase_end: 0,
+                is_handed_over: false,
             }),
             opened: Condvar::new(),
             turn: Condvar::new(),
@@ -368,9 +378,12 @@ impl Gate {
     pub fn close(&self, seat: usize) {
         let own = self.seats[seat].word.load(Relaxed);
         assert!(own & IN == 0, "seat {seat} is inside and would wait for itself");
-        let ticket = self.await_turn();
+        let (ticket, is_handed_over) = self.await_turn();
         self.closing.store(ticket << CLOSER_BITS | (seat as u64 + 1), Relaxed);
         self.closings.store(ticket + 1, Relaxed);
+        if is_handed_over {
+            return;
+        }
         for seat in &self.seats {
             // The check that finds the seat out acquires its effects before it left.
             let before = seat.word.fetch_or(CLOSED, Relaxed);
@@ -379,16 +392,25 @@ impl Gate {
         self.await_empty();
     }
 
-    /// Waits for the caller's turn to close the gate. Returns its ticket.
-    fn await_turn(&self) -> u64 {
+    /// Waits for the caller's turn to close the gate. Returns its ticket, and `true` if another closer has handed over
+    /// the gate, which is closed and empty.
+    fn await_turn(&self) -> (u64, bool) {
         let mut waiting = lock(&self.waiting);
         let ticket = waiting.next_ticket;
         waiting.next_ticket += 1;
-        while waiting.closed || waiting.sleepers > 0 || waiting.now_serving != ticket {
+        loop {
+            if waiting.now_serving == ticket {
+                if std::mem::take(&mut waiting.is_handed_over) {
+                    return (ticket, true);
+                }
+                if !waiting.closed && waiting.sleepers == 0 {
+                    waiting.closed = true;
+                    waiting.phase_end = waiting.next_ticket;
+                    return (ticket, false);
+                }
+            }
             waiting = wait(&self.turn, waiting);
         }
-        waiting.closed = true;
-        ticket
     }
 
     fn await_empty(&self) {
@@ -404,6 +426,7 @@ impl Gate {
             waiting = wait(&self.emptied, waiting);
         }
         waiting.closer_sleeps = false;
+        waiting.phase_end = waiting.next_ticket;
     }
 
     /// Returns `true` if no seat is inside; acquires what every seat did before it left.
@@ -449,16 +472,18 @@ impl Gate {
         self.closings.load(Relaxed)
     }
 
-    /// Opens the gate again. Only the closer may call it.
+    /// Opens the gate again, or hands it over to the next closer of the phase. Only the closer may call it.
     pub fn open(&self) {
         self.closing.store(0, Relaxed);
+        if self.hand_over() {
+            return;
+        }
         for seat in &self.seats {
             // Release: publishes what the closer did to the seats that enter.
             let before = seat.word.fetch_and(!CLOSED, Release);
             assert!(before == CLOSED, "the gate was not closed and empty: {before:#x}");
         }
         let mut waiting = lock(&self.waiting);
-        assert!(waiting.closed, "an open gate was opened");
         waiting.closed = false;
         waiting.now_serving += 1;
         if waiting.sleepers > 0 {
@@ -466,5 +491,20 @@ impl Gate {
         } else if waiting.next_ticket != waiting.now_serving {
             self.turn.notify_all();
         }
+    }
+
+    /// Hands the closed gate over to the next closer. Returns `false` if there is none in this phase. The mutex
+    /// publishes to it what this closer, and the seats before, did.
+    fn hand_over(&self) -> bool {
+        let mut waiting = lock(&self.waiting);
+        assert!(waiting.closed, "an open gate was opened");
+        let next = waiting.now_serving + 1;
+        if next >= waiting.phase_end {
+            return false;
+        }
+        waiting.now_serving = next;
+        waiting.is_handed_over = true;
+        self.turn.notify_all();
+        true
     }
 }

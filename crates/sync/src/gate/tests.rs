@@ -195,3 +195,43 @@ fn closers_are_served_in_order_of_arrival() {
     });
     assert_eq!(served.load(SeqCst), CLOSERS + 1);
 }
+
+#[test]
+fn closers_that_wait_for_the_last_seat_follow_each_other_before_the_gate_opens() {
+    let gate = Gate::new(4);
+    let (sections, entered_after) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let tickets = || crate::loom::lock(&gate.waiting).next_ticket;
+    gate.enter(0);
+    thread::scope(|scope| {
+        for seat in [1, 2] {
+            let (gate, sections) = (&gate, &sections);
+            scope.spawn(move || {
+                gate.close(seat);
+                sections.fetch_add(1, SeqCst);
+                gate.open();
+            });
+            while tickets() < seat as u64 {
+                thread::yield_now();
+            }
+        }
+        while !crate::loom::lock(&gate.waiting).closer_sleeps {
+            thread::yield_now();
+        }
+        scope.spawn(|| {
+            gate.enter(3);
+            entered_after.store(sections.load(SeqCst), SeqCst);
+            gate.leave(3);
+        });
+        while crate::loom::lock(&gate.waiting).sleepers == 0 {
+            thread::yield_now();
+        }
+        gate.leave(0);
+    });
+    assert_eq!(
+        entered_after.load(SeqCst),
+        2,
+        "the gate did not open between the closers"
+    );
+    gate.enter(0);
+    gate.leave(0);
+}

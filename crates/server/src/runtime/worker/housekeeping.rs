@@ -2,8 +2,9 @@
 
 use super::{DelayedAnswer, Worker};
 use crate::commands::permission;
-use crate::dispatch::batch::{self, BatchConnections as _};
+use crate::dispatch::batch::BatchConnections as _;
 use crate::dispatch::effects::free_removed_values;
+use crate::dispatch::exclusion;
 use crate::dispatch::memory_limit;
 use crate::keyspace::{expiry, writable_replica_keys};
 use crate::net::client::{Client, ClientFlags};
@@ -242,7 +243,7 @@ impl Worker {
     pub(crate) fn remove_connection(&mut self, token: usize) {
         if let Some(mut connection) = self.clients.remove(token) {
             self.uncount_client(connection.usage);
-            batch::withdraw_from_exclusive_mode(&self.thread, &connection);
+            exclusion::withdraw_from_exclusive_mode(&self.thread, &connection);
             remove_all_registrations(self.server(), &mut connection.client);
             // In this order: a thread that serves waiting clients finds the client killed or its wait claimed.
             self.abandon_wait(connection.client.id);
