@@ -442,6 +442,8 @@ def programs_of(options):
     unpacked = os.path.join(ROOT, "target/tools/redis/usr")
     # Debian's redis-check-rdb is the same program as its redis-server.
     program = os.path.join(unpacked, "bin/redis-check-rdb")
+    if path := shutil.which("keydb-server"):
+        found["keydb-server"] = (path, "")
     if path := shutil.which("redis-server"):
         found["redis-server"] = (path, "")
     elif os.path.exists(program):
