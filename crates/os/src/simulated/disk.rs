@@ -1,20 +1,78 @@
 //! A disk that takes its time for a sync, and what a loss of power leaves of its files.
 //!
 //! Files are real ones. Of each file the simulation knows the bytes that syncs have covered: those that it had when a
-//! sync began that has ended. A loss of power keeps no others. Entries of directories count as synced at once; a
-//! recorded disk without them is what `cargo xtask power-loss` tests.
+//! sync began that has ended. A loss of power keeps no others. Several threads may sync a file at the same time, and
+//! their syncs may end in another order than they began. Of the syncs that have ended, the one that began last counts:
+//! it covers all that the others do, and a file that was truncated before it began has lost its end.
+//!
+//! Entries of directories count as synced at once; a recorded disk without them is what `cargo xtask power-loss` tests.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::scheduler;
 
-/// The number of synced bytes of each file, by device and inode: a file keeps them when it is renamed.
-static SYNCED_BYTES: Mutex<Option<HashMap<(u64, u64), u64>>> = Mutex::new(None);
+/// The syncs of all files.
+static SYNCS: Mutex<SyncRecords> = Mutex::new(SyncRecords::new());
+
+/// What syncs have covered of each file.
+struct SyncRecords {
+    /// The number of syncs that have begun.
+    begun: u64,
+    /// Of the syncs of a file that have ended, the one that began last.
+    ended: BTreeMap<FileIdentity, SyncCoverage>,
+}
+
+/// The device and the inode of a file. It keeps them when it is renamed.
+type FileIdentity = (u64, u64);
+
+/// What a sync covers.
+#[derive(Clone, Copy)]
+struct SyncCoverage {
+    /// The position of its beginning among the beginnings of all syncs.
+    position: u64,
+    /// The size that the file had then, in bytes.
+    bytes: u64,
+}
+
+impl SyncRecords {
+    const fn new() -> Self {
+        SyncRecords {
+            begun: 0,
+            ended: BTreeMap::new(),
+        }
+    }
+
+    /// Begins a sync of a file that has this size.
+    fn begin(&mut self, bytes: u64) -> SyncCoverage {
+        self.begun += 1;
+        SyncCoverage {
+            position: self.begun,
+            bytes,
+        }
+    }
+
+    /// Ends a sync of a file.
+    fn end(&mut self, file: FileIdentity, coverage: SyncCoverage) {
+        let latest = self.ended.entry(file).or_insert(coverage);
+        if latest.position < coverage.position {
+            *latest = coverage;
+        }
+    }
+
+    /// The number of bytes of a file that a loss of power keeps.
+    fn synced_bytes(&self, file: FileIdentity) -> u64 {
+        self.ended.get(&file).map_or(0, |latest| latest.bytes)
+    }
+}
+
+fn lock() -> MutexGuard<'static, SyncRecords> {
+    SYNCS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Syncs the data of a file, and what is needed to read it.
 ///
@@ -34,16 +92,14 @@ pub fn sync_all(file: &File) -> io::Result<()> {
 
 fn sync(file: &File, call: fn(&File) -> io::Result<()>) -> io::Result<()> {
     let metadata = file.metadata()?;
+    let coverage = lock().begin(metadata.len());
     scheduler::wait_for_disk();
     call(file)?;
-    let mut synced = SYNCED_BYTES.lock().unwrap_or_else(PoisonError::into_inner);
-    synced
-        .get_or_insert_default()
-        .insert(identity(&metadata), metadata.len());
+    lock().end(identity(&metadata), coverage);
     Ok(())
 }
 
-fn identity(metadata: &Metadata) -> (u64, u64) {
+fn identity(metadata: &Metadata) -> FileIdentity {
     (metadata.dev(), metadata.ino())
 }
 
@@ -54,15 +110,17 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
 /// If a file cannot be copied.
 pub fn copy_synced(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
-    let synced = SYNCED_BYTES.lock().unwrap_or_else(PoisonError::into_inner);
+    let syncs = lock();
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let metadata = entry.metadata()?;
-        let kept = synced.as_ref().and_then(|files| files.get(&identity(&metadata)));
         let copy = to.join(entry.file_name());
         fs::copy(entry.path(), &copy)?;
         let copy = File::options().write(true).open(copy)?;
-        copy.set_len(metadata.len().min(kept.copied().unwrap_or(0)))?;
+        copy.set_len(metadata.len().min(syncs.synced_bytes(identity(&metadata))))?;
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Tests that need a simulation. A process has one, so they are parts of one test.
 
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -7,15 +8,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{descriptor, net, scheduler, thread};
+use super::{descriptor, disk, net, scheduler, thread};
 
 #[test]
-fn connections_and_threads_of_a_simulation_do_not_depend_on_the_kernel() {
+fn connections_threads_and_the_disk_of_a_simulation_do_not_depend_on_the_kernel() {
     scheduler::start(1, 10_000_000);
     connections_are_made_and_deliver_at_once();
     addresses_are_those_of_the_simulation();
     other_addresses_and_threads_use_the_kernel();
     a_thread_ends_before_another_one_runs();
+    a_sync_that_has_ended_stays_valid_during_others();
 }
 
 fn loopback(port: u16) -> SocketAddr {
@@ -119,4 +121,39 @@ fn a_thread_ends_before_another_one_runs() {
     let listed = LISTED.lock().unwrap().take();
     assert!(!listed.unwrap().exists(), "the kernel has removed the thread");
     thread.join().unwrap();
+}
+
+/// Threads append to one file and sync it, each over a description of its own, so that their syncs overlap.
+fn a_sync_that_has_ended_stays_valid_during_others() {
+    const THREADS: usize = 3;
+    const APPENDS: usize = 20;
+    let base = std::env::temp_dir().join(format!("weft-os-disk-{}", std::process::id()));
+    let (folder, name) = (base.join("files"), "increment");
+    std::fs::create_dir_all(&folder).unwrap();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|number| {
+            let (folder, left) = (folder.clone(), base.join(format!("left-{number}")));
+            thread::spawn(move || {
+                let mut file = File::options()
+                    .append(true)
+                    .create(true)
+                    .open(folder.join(name))
+                    .unwrap();
+                for _ in 0..APPENDS {
+                    file.write_all(b"command").unwrap();
+                    let written = file.metadata().unwrap().len();
+                    disk::sync_data(&file).unwrap();
+                    // Syncs of the other threads end meanwhile.
+                    thread::sleep(Duration::from_millis(1));
+                    disk::copy_synced(&folder, &left).unwrap();
+                    let kept = std::fs::metadata(left.join(name)).unwrap().len();
+                    assert!(kept >= written, "{kept} of {written} synced bytes are left");
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    std::fs::remove_dir_all(&base).unwrap();
 }
