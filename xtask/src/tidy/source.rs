@@ -3,11 +3,12 @@
 use super::{Document, Finding};
 
 /// The crates that may contain `unsafe`.
-const UNSAFE_CRATES: [&str; 5] = [
+const UNSAFE_CRATES: [&str; 6] = [
     "crates/sync/",
     "crates/table/",
     "crates/reactor/",
     "crates/lua/",
+    "crates/modules/",
     "crates/sim/",
 ];
 

@@ -1,0 +1,63 @@
+//! The functions that modules call. A module asks for each of them by name, with the prefix of Valkey or of Redis.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::LazyLock;
+
+/// The result of a function that succeeded (`VALKEYMODULE_OK`).
+pub const OK: c_int = 0;
+/// The result of a function that failed (`VALKEYMODULE_ERR`).
+pub const ERR: c_int = 1;
+
+/// A function of the API, as an address whose type only the module knows.
+#[derive(Clone, Copy)]
+pub struct Function(pub *const c_void);
+
+// SAFETY: the address of a function is the same on all threads.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+/// The functions of one subject, by their names without a prefix.
+pub type Functions = &'static [(&'static str, Function)];
+
+/// Lists functions for the table: `functions![("Alloc", alloc), ...]`.
+#[macro_export]
+macro_rules! functions {
+    ($(($name:literal, $function:expr)),* $(,)?) => {
+        &[$(($name, $crate::api::Function($function as *const ::std::ffi::c_void))),*]
+    };
+}
+
+/// The prefixes under which modules ask for functions.
+const PREFIXES: [&str; 2] = ["ValkeyModule_", "RedisModule_"];
+
+/// All functions, by subject.
+const SUBJECTS: &[Functions] = &[];
+
+static BY_NAME: LazyLock<HashMap<&'static str, Function>> =
+    LazyLock::new(|| SUBJECTS.iter().flat_map(|functions| functions.iter().copied()).collect());
+
+/// Returns a function by the name by which a module asks for it.
+pub fn find(name: &str) -> Option<Function> {
+    let short = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))?;
+    BY_NAME.get(short).copied()
+}
+
+/// The function behind the first word of a context: stores the function `name` at `target`, and returns [`OK`] if
+/// there is one.
+///
+/// # Safety
+/// `name` is a C string, and `target` a place for a pointer.
+pub unsafe extern "C" fn get_api(name: *const c_char, target: *mut *const c_void) -> c_int {
+    // SAFETY: the caller promises it.
+    let name = unsafe { CStr::from_ptr(name) };
+    match name.to_str().ok().and_then(find) {
+        Some(function) => {
+            // SAFETY: the caller promises it.
+            unsafe { target.write(function.0) };
+            OK
+        }
+        None => ERR,
+    }
+}

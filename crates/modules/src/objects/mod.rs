@@ -1,0 +1,4 @@
+//! What modules hold pointers to.
+
+pub mod context;
+pub mod string;

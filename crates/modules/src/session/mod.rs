@@ -1,0 +1,60 @@
+//! What a module may do with the data, and what it may ask of the server. The server implements these traits.
+//!
+//! A [`Session`] is a thread's access to the keyspace while a function of a module runs: in exclusive mode, or under the
+//! leases of the keys of a command. It belongs to the thread, not to a context of the module: a thread of the module
+//! that holds the lock of a thread-safe context has one as well, and so have callbacks that get no context.
+//! A [`Host`] is the server without its data. Any thread may use it at any time.
+
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+/// A thread's access to the keyspace while a function of a module runs.
+pub trait Session {}
+
+/// The server without its data.
+pub trait Host: Send + Sync {}
+
+static HOST: OnceLock<&'static dyn Host> = OnceLock::new();
+
+thread_local! {
+    /// The sessions of this thread. The last one is in use; those before it wait for the end of a call that they made.
+    static SESSIONS: RefCell<Vec<NonNull<dyn Session>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Sets the server. Later calls have no effect: there is one server in a process that loads modules.
+pub fn set_host(host: &'static dyn Host) {
+    let _ = HOST.set(host);
+}
+
+/// Returns the server; `None` before it is set.
+pub fn host() -> Option<&'static dyn Host> {
+    HOST.get().copied()
+}
+
+/// Removes the session that was pushed last, also if the function that uses it panics.
+struct PushedSession;
+
+impl Drop for PushedSession {
+    fn drop(&mut self) {
+        SESSIONS.with_borrow_mut(Vec::pop);
+    }
+}
+
+/// Calls `run`, in which the functions of the API use `session` on this thread.
+pub fn with_session<R>(session: &mut dyn Session, run: impl FnOnce() -> R) -> R {
+    // SAFETY: only the lifetime changes. The pointer leaves the stack before this function returns, and so before the
+    // borrow ends, and meanwhile nothing else uses the session (rule 2).
+    let pointer = unsafe { std::mem::transmute::<NonNull<dyn Session + '_>, NonNull<dyn Session + 'static>>(NonNull::from(session)) };
+    SESSIONS.with_borrow_mut(|sessions| sessions.push(pointer));
+    let _pushed = PushedSession;
+    run()
+}
+
+/// Calls `run` with this thread's session. Returns `None` if the thread has none: it runs no function of a module, and
+/// does not hold the lock of a thread-safe context.
+pub fn current<R>(run: impl FnOnce(&mut dyn Session) -> R) -> Option<R> {
+    let mut pointer = SESSIONS.with_borrow(|sessions| sessions.last().copied())?;
+    // SAFETY: the session is borrowed by `with_session`, which has not returned, and by nothing else (rule 2).
+    Some(run(unsafe { pointer.as_mut() }))
+}
