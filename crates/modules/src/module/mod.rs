@@ -3,6 +3,8 @@
 //! Each subject keeps what it has registered for a module in a file of its own here, as a field of [`Module`]; unloading
 //! a module drops all of it.
 
+pub mod command;
+
 use std::sync::Arc;
 
 use parking_lot::Mutex;

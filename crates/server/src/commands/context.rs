@@ -22,6 +22,7 @@ use weft_command_table::keys::walk_keys;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::{CommandFlags, Group, KeyFlags};
 use weft_config::id;
+use weft_modules::module::command::ModuleCommand;
 
 pub use crate::state::{BackgroundRun, BackgroundStep, BackgroundWork, NextStep};
 
@@ -46,6 +47,9 @@ pub enum HandlerMode {
     /// The command runs a script under the leases of its keys and of all further keys that the script accesses. The
     /// handler only reads the arguments; the dispatcher runs the script.
     Script,
+    /// The command runs code of a module. The dispatcher calls no handler, but the module ([`Binding::module_command`]),
+    /// or loads or unloads one (MODULE LOAD). It does so on the home worker, in exclusive mode.
+    Module,
 }
 
 /// A handler and the way in which it is executed.
@@ -76,6 +80,8 @@ pub struct Binding {
     /// `true` if the command pauses clients. It comes after the others that wait for exclusive mode, because they would
     /// have to wait for the end of the pause.
     pub pauses_clients: bool,
+    /// The command of a module, for [`HandlerMode::Module`]; `None` for the commands that load and unload modules.
+    pub module_command: Option<&'static ModuleCommand>,
 }
 
 /// Stands for all members or fields, in place of an argument's index.
@@ -148,6 +154,7 @@ pub const fn leased(handler: CommandHandler) -> Binding {
         queries_workers: false,
         changes_config: false,
         pauses_clients: false,
+        module_command: None,
     }
 }
 
@@ -164,6 +171,7 @@ pub const fn leased_for_writing(run: CommandHandler) -> Binding {
         queries_workers: false,
         changes_config: false,
         pauses_clients: false,
+        module_command: None,
     }
 }
 
@@ -179,6 +187,17 @@ pub const fn script() -> Binding {
         queries_workers: false,
         changes_config: false,
         pauses_clients: false,
+        module_command: None,
+    }
+}
+
+/// Binds a command that runs code of a module. The dispatcher runs it and calls no handler.
+pub const fn module(command: Option<&'static ModuleCommand>) -> Binding {
+    Binding {
+        mode: HandlerMode::Module,
+        writes_all_keys: true,
+        module_command: command,
+        ..leased(|_| unreachable!("the dispatcher runs the code of modules"))
     }
 }
 
@@ -194,6 +213,7 @@ pub const fn exclusive(run: CommandHandler) -> Binding {
         queries_workers: false,
         changes_config: false,
         pauses_clients: false,
+        module_command: None,
     }
 }
 

@@ -41,6 +41,7 @@ pub mod import_stream;
 pub mod leased;
 pub mod leases;
 pub mod memory_limit;
+pub mod modules;
 mod notifications;
 pub mod pins;
 pub mod plan;

@@ -47,6 +47,7 @@ mod background_work;
 mod collect_clients;
 mod directory;
 mod durability;
+mod home;
 pub mod idle_clock;
 mod links;
 mod memory;
@@ -61,6 +62,7 @@ pub use background_work::{
     BackgroundJob, BackgroundRun, BackgroundStep, BackgroundWork, PermissionCheck, PermissionLoss,
 };
 pub use collect_clients::{ClientCollection, ClientVisitorHost, close_killed_clients};
+pub use home::{HOME_WORKER, HomeJob, HomeThread};
 pub use links::{DebuggedClients, SessionRegistration};
 pub use moving_connections::MovingConnections;
 pub use parts::ServerParts;
@@ -162,6 +164,8 @@ pub enum Message {
         /// `true` if the client gets an error.
         with_error: bool,
     },
+    /// Run this in exclusive mode, between two batches. Only the home worker gets such messages.
+    RunAtHome(HomeJob),
     /// Slots with due keys are queued.
     ExpireDue,
     /// The worker must read the allocator's count at the end of this turn.
@@ -218,6 +222,8 @@ pub struct WorkerLink {
     pub turn_started_ns: AtomicU64,
     /// `true` while the mailbox has a request to count the memory of the clients again.
     is_recount_requested: AtomicBool,
+    /// `true` once the worker reads no more mail.
+    has_ended: AtomicBool,
 }
 
 /// The time after which a worker whose turn has not ended counts as stalled.
@@ -240,7 +246,18 @@ impl WorkerLink {
             waiting_clients: AtomicUsize::new(0),
             turn_started_ns: AtomicU64::new(0),
             is_recount_requested: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
         }
+    }
+
+    /// Returns `true` once the worker reads no more mail.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Records that the worker reads no more mail.
+    pub fn note_end(&self) {
+        self.has_ended.store(true, Ordering::Release);
     }
 
     /// Returns `true` if the worker's turn takes so long that its clients get no service. `now_ns` is the time since
