@@ -1,0 +1,101 @@
+//! Calls into modules: with a session, and with the name that the report of a crash shows.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weft_resp::Args;
+
+use crate::module::Module;
+use crate::module::command::ModuleCommand;
+use crate::objects::context::{Caller, Context};
+use crate::objects::reply::FinishedReply;
+use crate::objects::string::ModuleString;
+use crate::session::{Session, with_session};
+
+thread_local! {
+    /// The module whose code this thread runs; null for none. The module lives until the call that has set it ends.
+    static RUNNING: Cell<*const Module> = const { Cell::new(std::ptr::null()) };
+}
+
+/// The number of calls into modules that are under way in exclusive mode, on all threads.
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+/// Restores the module that ran before.
+struct RestoredModule(*const Module);
+
+impl Drop for RestoredModule {
+    fn drop(&mut self) {
+        CALLS.fetch_sub(1, Ordering::Relaxed);
+        RUNNING.set(self.0);
+    }
+}
+
+/// Calls `run`, which calls into `module`. The functions of the API use `session` meanwhile.
+pub fn call_into<R>(module: &Arc<Module>, session: &mut dyn Session, run: impl FnOnce() -> R) -> R {
+    with_session(session, || name_module(module, run))
+}
+
+/// Calls `run`, which calls into `module`, with the session that the thread has already, or without one.
+pub fn name_module<R>(module: &Arc<Module>, run: impl FnOnce() -> R) -> R {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    let _restored = RestoredModule(RUNNING.replace(Arc::as_ptr(module)));
+    run()
+}
+
+/// Returns `true` if some thread runs code of a module that was called from here.
+pub fn is_any_running() -> bool {
+    CALLS.load(Ordering::Relaxed) > 0
+}
+
+/// Calls `show` with the name of the module whose code this thread runs. A signal handler may call this.
+pub fn show_running(show: impl FnOnce(&str)) {
+    let running = RUNNING.try_with(Cell::get).unwrap_or(std::ptr::null());
+    // SAFETY: the module lives until the call ends that has set the pointer, and resets it.
+    if let Some(module) = unsafe { running.as_ref() } {
+        show(module.name_for_crash());
+    }
+}
+
+/// The end of a command of a module.
+pub struct CommandEnd {
+    /// The reply so far, complete unless the client is blocked.
+    pub reply: FinishedReply,
+    /// The database that the module has selected.
+    pub db: u32,
+}
+
+/// Runs a command of a module. Returns its reply.
+pub fn run_command(command: &'static ModuleCommand, session: &mut dyn Session, caller: Caller, args: Args<'_>) -> CommandEnd {
+    let Some(function) = command.function else {
+        return CommandEnd {
+            reply: FinishedReply::default(),
+            db: caller.db,
+        };
+    };
+    let mut strings: Vec<*mut ModuleString> = args.iter().map(ModuleString::create).collect();
+    let context = Context::new(command.module.clone(), caller);
+    context.command.set(Some(command));
+    call_into(&command.module, session, || {
+        // SAFETY: the context and the strings live until the function has returned. The module may retain strings.
+        unsafe { function(context.as_pointer(), strings.as_mut_ptr(), strings.len() as c_int) };
+        for string in strings {
+            // SAFETY: this function is a holder of each string.
+            unsafe { ModuleString::release(string) };
+        }
+        context.end()
+    })
+}
+
+impl Context {
+    /// Ends a call: frees automatic memory, and returns the reply.
+    fn end(self) -> CommandEnd {
+        let end = CommandEnd {
+            reply: self.take_reply(),
+            db: self.caller.borrow().db,
+        };
+        drop(self);
+        end
+    }
+}
