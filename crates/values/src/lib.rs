@@ -3,6 +3,7 @@
 
 pub mod bitfield;
 pub mod bits;
+pub mod foreign;
 pub mod geohash;
 pub mod hash;
 pub mod hyperloglog;
@@ -19,6 +20,9 @@ pub mod size_class;
 pub mod sorted_set;
 pub mod stream;
 
+use std::sync::Arc;
+
+use foreign::ForeignValue;
 use hash::Hash;
 use list::List;
 use relocation::{PartCursor, PartMover};
@@ -40,6 +44,8 @@ pub enum Value {
     SortedSet(SortedSet),
     /// A stream.
     Stream(Stream),
+    /// A value of a module. A clone is another handle of the same value.
+    Module(Arc<dyn ForeignValue>),
 }
 
 // A value occupies one allocation of 64 bytes next to its entry. A type that needs more stores the rest behind a
@@ -55,6 +61,7 @@ impl Value {
             Value::Set(_) => "set",
             Value::SortedSet(_) => "zset",
             Value::Stream(_) => "stream",
+            Value::Module(value) => value.type_name(),
         }
     }
 
@@ -66,6 +73,7 @@ impl Value {
             Value::Set(set) => set.encoding_name(),
             Value::SortedSet(set) => set.encoding_name(),
             Value::Stream(_) => "stream",
+            Value::Module(_) => "raw",
         }
     }
 
@@ -74,7 +82,7 @@ impl Value {
         match self {
             Value::Hash(hash) => Some(hash.records()),
             Value::Set(set) => set.records(),
-            Value::List(_) | Value::SortedSet(_) | Value::Stream(_) => None,
+            Value::List(_) | Value::SortedSet(_) | Value::Stream(_) | Value::Module(_) => None,
         }
     }
 
@@ -82,6 +90,14 @@ impl Value {
     pub fn list(&self) -> Option<&list::List> {
         match self {
             Value::List(list) => Some(list),
+            _ => None,
+        }
+    }
+
+    /// Returns the module's value if it is one.
+    pub fn module(&self) -> Option<&Arc<dyn ForeignValue>> {
+        match self {
+            Value::Module(value) => Some(value),
             _ => None,
         }
     }
@@ -96,6 +112,8 @@ impl Value {
             Value::Hash(hash) if hash.encoding_name() == "hashtable" => hash.len(),
             Value::Stream(stream) => stream.free_effort(),
             Value::List(_) | Value::Hash(_) | Value::Set(_) | Value::SortedSet(_) => 1,
+            // Its module decides when it is freed.
+            Value::Module(_) => 1,
         }
     }
 
@@ -107,6 +125,8 @@ impl Value {
             Value::Set(set) => set.allocated_bytes(),
             Value::SortedSet(set) => set.allocated_bytes(),
             Value::Stream(stream) => stream.allocated_bytes(),
+            // Only its module knows them.
+            Value::Module(_) => 0,
         }
     }
 
@@ -119,6 +139,7 @@ impl Value {
             Value::Set(set) => set.move_parts(from, mover),
             Value::SortedSet(set) => set.move_parts(from, mover),
             Value::Stream(stream) => stream.move_parts(from, mover),
+            Value::Module(_) => None,
         }
     }
 }

@@ -43,11 +43,18 @@ const CHECKSUM_BYTES: usize = 8;
 
 /// The type of strings.
 pub const TYPE_STRING: u8 = 0;
+/// The type of module values in the format used before modules were released.
+pub const TYPE_EARLY_MODULE: u8 = 6;
+/// The type of module values. Only their modules can encode and decode them.
+pub const TYPE_MODULE: u8 = 7;
 
 /// The checksum of payloads and files.
 pub static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// Returns the payload of a value. Strings are compressed if `compress` is set (`rdbcompression`).
+///
+/// # Panics
+/// As [`write_value`].
 pub fn dump(value: ValueRef<'_, Value>, should_compress: bool) -> Vec<u8> {
     let mut out = Vec::new();
     write_value(&mut out, value, should_compress);
@@ -56,6 +63,9 @@ pub fn dump(value: ValueRef<'_, Value>, should_compress: bool) -> Vec<u8> {
 }
 
 /// Appends the type of a value, and the value.
+///
+/// # Panics
+/// If it is a value of a module, which only the module can encode.
 pub fn write_value(out: &mut Vec<u8>, value: ValueRef<'_, Value>, compress: bool) {
     match value {
         ValueRef::Int(number) => {
@@ -87,6 +97,7 @@ pub fn write_value(out: &mut Vec<u8>, value: ValueRef<'_, Value>, compress: bool
                 out.push(streams::TYPE_THIRD);
                 streams::write(out, stream, compress);
             }
+            Value::Module(_) => unreachable!("a module encodes its values itself"),
         },
     }
 }
@@ -195,6 +206,9 @@ pub enum PayloadContent<'v> {
 
 impl RestoredValue<'_> {
     /// The elements of the value.
+    ///
+    /// # Panics
+    /// If it is a value of a module, which is not parsed here.
     pub fn content(&self) -> PayloadContent<'_> {
         match self {
             RestoredValue::String(ParsedString::Int(number)) => {
@@ -214,6 +228,7 @@ impl RestoredValue<'_> {
                 Value::Set(set) => PayloadContent::Set(set.view()),
                 Value::SortedSet(set) => PayloadContent::SortedSet(SortedSetView::Large(set)),
                 Value::Stream(stream) => PayloadContent::Stream(stream),
+                Value::Module(_) => unreachable!("a module decodes its values itself"),
             },
         }
     }
