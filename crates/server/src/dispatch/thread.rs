@@ -434,6 +434,12 @@ impl<'a> ThreadFrame<'a> {
         }
     }
 
+    /// Returns the record of effects, and the time of the command in milliseconds since the Unix epoch.
+    #[inline]
+    pub fn into_effects(self) -> (&'a mut Effects, u64) {
+        (self.effects, self.now_ms)
+    }
+
     /// Returns the access to the keys of a call.
     #[inline]
     pub fn keys<'p>(self, call: LeasedCall<'a, 'p>, client: &Client) -> Keys<'a, 'p> {

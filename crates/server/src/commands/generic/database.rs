@@ -12,7 +12,7 @@ use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased};
 use crate::commands::error::CommandError;
-use crate::keyspace::access::{AccessContext, HeldLeases, WholeKeyspace};
+use crate::keyspace::access::{AccessContext, HeldLeases, Keys, WholeKeyspace};
 use crate::keyspace::flush::{DetachedTables, take_databases, touch_watchers_before_swap};
 use crate::keyspace::walk::{WalkAccess, count_hidden_keys};
 use crate::keyspace::{Seat, SlotTable, publish_header, ready_keys};
@@ -23,6 +23,7 @@ use crate::propagation::LogTarget;
 use crate::state::{BackgroundJob, Server};
 use weft_base::slots::SLOTS;
 use weft_config::id;
+use weft_os::atomic::Ordering;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -141,24 +142,60 @@ fn empty_databases(
     ctx: &mut Context<'_, '_>,
     databases: impl ExactSizeIterator<Item = DbIndex> + Clone,
 ) -> DetachedTables {
-    let detached = take_databases(
-        &mut whole_keyspace(&mut ctx.keys.held),
-        databases.clone(),
-        &ctx.server.keyspace,
-        ctx.keys.context.thread_index,
-    );
-    ctx.keys.effects.dirty += detached.keys;
-    // The data of migrations that are under way is incomplete now.
-    ctx.server
-        .slot_migrations
-        .fail_all(None, "Data was flushed", should_clean_up_imports(ctx));
-    ctx.server.background.wake_migration_thread();
+    let cleans_up_imports = should_clean_up_imports(ctx);
     // Also for empty databases: a replica may have keys there.
     ctx.keys.effects.log_for(LogTarget::all());
-    queue_ready_waiters(ctx, databases);
-    let seat = ctx.keys.context.thread_index;
-    NotificationSender::new(ctx.server, ctx.keys.effects, seat).invalidate_all_keys();
+    detach_databases(&mut ctx.keys, ctx.server, databases, cleans_up_imports)
+}
+
+/// Takes the tables of databases out of the keyspace, marks watches and queues waiters. This is not logged.
+fn detach_databases(
+    keys: &mut Keys<'_, '_>,
+    server: &Arc<Server>,
+    databases: impl ExactSizeIterator<Item = DbIndex> + Clone,
+    cleans_up_imports: bool,
+) -> DetachedTables {
+    let thread_index = keys.context.thread_index;
+    let detached = take_databases(
+        &mut whole_keyspace(&mut keys.held),
+        databases.clone(),
+        &server.keyspace,
+        thread_index,
+    );
+    keys.effects.dirty += detached.keys;
+    // The data of migrations that are under way is incomplete now.
+    server
+        .slot_migrations
+        .fail_all(None, "Data was flushed", cleans_up_imports);
+    server.background.wake_migration_thread();
+    queue_ready_waiters(keys, server, databases);
+    NotificationSender::new(server, keys.effects, thread_index).invalidate_all_keys();
     detached
+}
+
+/// Deletes all keys for a module. This is not logged: with `restarts_log` the append-only file is rewritten. The caller
+/// holds every slot.
+pub(crate) fn reset_databases(keys: &mut Keys<'_, '_>, server: &Arc<Server>, restarts_log: bool, is_lazy: bool) {
+    let databases = DbIndex::all(server.keyspace.counts.databases());
+    save::cancel_for_flush(server);
+    let cleans_up_imports = !server.replication.is_replica();
+    let detached = detach_databases(keys, server, databases, cleans_up_imports);
+    server.keyspace.local_expiry.clear();
+    let bytes = server.estimated_bytes_of_keys(detached.keys);
+    let counted = if is_lazy { detached.keys } else { 0 };
+    server.background.lazyfree.free(counted, bytes, Box::new(detached.tables));
+    if restarts_log {
+        let aof = &server.persistence.aof;
+        aof.is_rewrite_scheduled.store(true, Ordering::Relaxed);
+    }
+    if !server.config.save_points().is_empty() {
+        let job: BackgroundJob = Box::new(|server, seat| {
+            // A failure was logged; the data is deleted in any case.
+            let _ = save::save_after_flush(server, seat);
+        });
+        // The threads end only at shutdown.
+        let _ = server.background.long_commands.send(job);
+    }
 }
 
 /// Frees tables, and replies.
@@ -204,7 +241,7 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     if one != other {
         swap_databases(&mut whole_keyspace(&mut ctx.keys.held), one, other, &ctx.keys.context);
         ctx.server.keyspace.before_images.record_swapped(one, other);
-        queue_ready_waiters(ctx, [one, other].into_iter());
+        queue_ready_waiters(&mut ctx.keys, ctx.server, [one, other].into_iter());
     }
     ctx.keys.effects.dirty += 1;
     ctx.reply.ok();
@@ -212,12 +249,16 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Queues the waiters for keys of databases that changed as a whole.
-fn queue_ready_waiters(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = DbIndex> + Clone) {
-    if ctx.server.clients.blocked.keys() == 0 {
+fn queue_ready_waiters(
+    keys: &mut Keys<'_, '_>,
+    server: &Server,
+    databases: impl Iterator<Item = DbIndex> + Clone,
+) {
+    if server.clients.blocked.keys() == 0 {
         return;
     }
-    let hasher = &ctx.server.keyspace.hasher;
-    let all = whole_keyspace(&mut ctx.keys.held);
+    let hasher = &server.keyspace.hasher;
+    let all = whole_keyspace(&mut keys.held);
     for index in 0..SLOTS {
         for db in databases.clone() {
             let hash = |name: &[u8]| hasher.hash(name);
@@ -226,7 +267,7 @@ fn queue_ready_waiters(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item 
                 db,
                 SlotIndex::from_index(index),
                 hash,
-                &mut ctx.keys.effects.ready,
+                &mut keys.effects.ready,
             );
         }
     }

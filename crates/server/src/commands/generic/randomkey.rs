@@ -66,6 +66,19 @@ fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
+/// Returns the name of a random key for a caller that holds every slot. `keys` is the number of keys of the database.
+pub(crate) fn find_random_key(access: WalkAccess<'_, '_>, db: DbIndex, keys: u64, alive_at_ms: u64) -> Option<Vec<u8>> {
+    let search = RandomKeySearch {
+        access,
+        db,
+        keys,
+        alive_at_ms,
+        expired: RefCell::default(),
+        skipped_slot: Cell::default(),
+    };
+    search.find_random_key()
+}
+
 /// Returns one of the expired keys if they are not deleted here at present, and all keys of the database have an
 /// expiry. In this case Valkey gives up the search for a live key and returns a key that has expired.
 #[cold]

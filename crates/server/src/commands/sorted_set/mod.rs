@@ -15,6 +15,7 @@ mod scan;
 pub use add::{ZaddOptions, add_scores};
 pub use pop::{PopEnd, PopReplyFormat, ZmpopArguments, pop_first_of, pop_members};
 pub use range::{reply_members, store_result, store_result_with_changes};
+pub(crate) use scan::append_score;
 
 use weft_resp::Reply;
 use weft_table::{NewValue, ValueRef};

@@ -67,7 +67,7 @@ pub fn zscan(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Appends a score as ZSCAN shows it: with 17 digits for a skiplist, and in its stored form for a listpack.
-fn append_score(score: f64, is_exact: bool, out: &mut Vec<u8>) {
+pub(crate) fn append_score(score: f64, is_exact: bool, out: &mut Vec<u8>) {
     let is_plain = score == score.trunc() && score.abs() < 1e15;
     if !is_exact || is_plain || !score.is_finite() {
         format_f64(score, out);

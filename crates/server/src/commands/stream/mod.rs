@@ -183,7 +183,8 @@ fn propagate_exactly(ctx: &mut Context<'_, '_>, options: &XaddOptions, id: Optio
     ctx.keys.effects.log_instead(&words);
 }
 
-fn block_limits(config: &Config) -> BlockLimits {
+/// Returns the limits of a stream's blocks.
+pub(crate) fn block_limits(config: &Config) -> BlockLimits {
     BlockLimits {
         bytes: usize::try_from(config.unsigned(id::STREAM_NODE_MAX_BYTES)).unwrap_or(usize::MAX),
         entries: config.integer(id::STREAM_NODE_MAX_ENTRIES),

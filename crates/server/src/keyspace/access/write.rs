@@ -468,6 +468,22 @@ impl KeyWrite<'_> {
         self.publish_result();
     }
 
+    /// Closes a write of a module: clients that are blocked on the key may be served. The change is not counted, and
+    /// clients that watch or cache the key learn of it by [`Self::signal_modified`].
+    pub fn changed_by_module(mut self) {
+        self.keys_at_last_notification = self.table.len();
+        if let Some(interested) = self.interested {
+            self.wake_blocked_clients(interested);
+        }
+        self.publish_result();
+    }
+
+    /// Marks watches and cached copies of the key as outdated. The key itself does not change here.
+    pub fn signal_modified(mut self) {
+        self.notify_interested_clients();
+        self.publish_result();
+    }
+
     /// Closes the write: the change is counted and announced with another key of the same command (RENAME, MOVE).
     pub fn changed_with_another_key(mut self) {
         self.publish_result();
