@@ -287,6 +287,19 @@ impl Reply<'_> {
         self.insert_header(deferred, self.set_prefix(), len);
     }
 
+    /// Begins attributes whose number is not known yet. The rules of [`Self::begin_array`] apply. Only valid in RESP3.
+    pub fn begin_attribute(&mut self) -> DeferredLength {
+        debug_assert!(self.protocol == Protocol::Resp3, "RESP2 has no attributes");
+        DeferredLength {
+            position: self.out.len(),
+        }
+    }
+
+    /// Ends attributes of `len` pairs.
+    pub fn end_attribute(&mut self, deferred: DeferredLength, len: usize) {
+        self.insert_header(deferred, b'|', len);
+    }
+
     /// The length of the output buffer in bytes.
     #[inline]
     #[allow(clippy::len_without_is_empty)]
