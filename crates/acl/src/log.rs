@@ -18,6 +18,8 @@ pub enum DenialContext {
     Transaction,
     /// A script.
     Script,
+    /// A module.
+    Module,
 }
 
 impl DenialContext {
@@ -27,6 +29,7 @@ impl DenialContext {
             DenialContext::TopLevel => "toplevel",
             DenialContext::Transaction => "multi",
             DenialContext::Script => "lua",
+            DenialContext::Module => "module",
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::objects::context::Context;
 use crate::objects::promise::OnUnblocked;
 use crate::objects::string::ModuleString;
 use crate::session;
-use crate::session::calls::{CallOutcome, CallRefusal, CallRequest, PropagationTarget};
+use crate::session::calls::{CallErrno, CallOutcome, CallRefusal, CallRequest, PropagationTarget};
 
 unsafe extern "C" {
     // These have a variable number of arguments, which only C can define. They call the functions below.
@@ -83,14 +83,16 @@ unsafe extern "C" fn weft_modules_call(
 /// Runs a command in the thread's session, and sets the error number.
 pub(super) fn call_command(context: &Context, words: &CommandWords, flags: CallFlags) -> CallOutcome {
     let request = CallRequest { context, words, flags };
+    // The command may read a string that the module has written by a pointer.
+    crate::objects::key::store_direct_changes();
     let outcome = session::current(|session| session.call(&request)).unwrap_or_else(|| {
         CallOutcome::Refused(CallRefusal {
-            errno: libc::EPERM,
+            errno: CallErrno::ForeignKey,
             text: None,
         })
     });
     errno::set(match &outcome {
-        CallOutcome::Refused(refusal) => refusal.errno,
+        CallOutcome::Refused(refusal) => refusal.errno.number(),
         CallOutcome::Replied(_) | CallOutcome::Blocked(_) => 0,
     });
     outcome

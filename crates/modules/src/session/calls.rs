@@ -1,7 +1,8 @@
 //! Commands that a module calls, and commands that it propagates.
 
-use std::ffi::c_int;
 use std::sync::Arc;
+
+use libc::c_int;
 
 use crate::objects::arguments::{CallFlags, CommandWords};
 use crate::objects::context::Context;
@@ -31,10 +32,50 @@ pub enum CallOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRefusal {
     /// The error number that the module sees.
-    pub errno: c_int,
-    /// The text of the error reply; without a code if it is `ERR`. `None` if there is no text for clients, or the module
-    /// has not asked for one.
+    pub errno: CallErrno,
+    /// The text of the error reply, which begins with a hyphen if it has a code. `None` if the module has not asked for
+    /// one.
     pub text: Option<Vec<u8>>,
+}
+
+/// The error numbers of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallErrno {
+    /// There is no such command (`ENOENT`).
+    UnknownCommand,
+    /// The command does not accept so many arguments (`EINVAL`).
+    WrongArity,
+    /// The context has no user (`ENOTSUP`).
+    NoUser,
+    /// The user may not run the command (`EACCES`).
+    Denied,
+    /// The command writes, or needs memory, and must not (`ENOSPC`).
+    NotAllowed,
+    /// Scripts may not run the command, or not at the moment (`ESPIPE`).
+    NotForScripts,
+    /// This node of the cluster does not have the keys (`EPERM`).
+    ForeignKey,
+    /// The cluster is down and only serves reads (`EROFS`).
+    ClusterReadOnly,
+    /// The cluster is down (`ENETDOWN`).
+    ClusterDown,
+}
+
+impl CallErrno {
+    /// Returns the number for the C library.
+    pub fn number(self) -> c_int {
+        match self {
+            CallErrno::UnknownCommand => libc::ENOENT,
+            CallErrno::WrongArity => libc::EINVAL,
+            CallErrno::NoUser => libc::ENOTSUP,
+            CallErrno::Denied => libc::EACCES,
+            CallErrno::NotAllowed => libc::ENOSPC,
+            CallErrno::NotForScripts => libc::ESPIPE,
+            CallErrno::ForeignKey => libc::EPERM,
+            CallErrno::ClusterReadOnly => libc::EROFS,
+            CallErrno::ClusterDown => libc::ENETDOWN,
+        }
+    }
 }
 
 /// The consumers of a command that a module propagates.

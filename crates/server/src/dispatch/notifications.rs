@@ -27,6 +27,8 @@ pub(super) enum Caller {
     Transaction,
     /// A script of the client.
     Script,
+    /// A module.
+    Module,
 }
 
 /// Queues the notifications of a finished command for other clients. Does nothing for a command that will run again
@@ -89,6 +91,7 @@ fn format_monitor_line(ctx: &Context<'_, '_>, caller: Caller) -> Vec<u8> {
     let name = ctx.command.full_name;
     let from = match caller {
         Caller::Script => "lua".to_owned(),
+        Caller::Module => "?:0".to_owned(),
         Caller::Client | Caller::Transaction => format_client(ctx.server, ctx.client),
     };
     monitor_line(unix_us(), ctx.client.db, &from, ctx.args.iter(), |index| {

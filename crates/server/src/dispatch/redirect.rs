@@ -390,6 +390,10 @@ pub fn check_transaction(
 }
 
 /// The error text of a script that accesses a key that may be on another node.
+/// The error text of a script that writes while the cluster is down and only serves reads.
+pub const CLUSTER_IS_READ_ONLY: &str = "Can not execute a write command while the cluster is down and readonly";
+/// The error text of a script that accesses a key while the cluster is down.
+pub const CLUSTER_IS_DOWN: &str = "Can not execute a command while the cluster is down";
 const KEY_OF_ANOTHER_NODE: &str = "Attempted to access a non local key in a cluster node";
 
 /// The second check for a command that a script calls, under the leases of its keys: a key that is missing in a slot
@@ -459,9 +463,9 @@ pub fn script_routing_error(
         match check_cluster_up(server, requirement, writes) {
             Ok(()) => {}
             Err(error) if error == CLUSTER_READ_ONLY => {
-                return Some("Can not execute a write command while the cluster is down and readonly");
+                return Some(CLUSTER_IS_READ_ONLY);
             }
-            Err(_) => return Some("Can not execute a command while the cluster is down"),
+            Err(_) => return Some(CLUSTER_IS_DOWN),
         }
     }
     let moves = SlotTransition::seen_by(client, view, requirement.slot) != SlotTransition::Settled;

@@ -360,6 +360,13 @@ impl Effects {
         }
     }
 
+    /// Logs the deletion of something that has expired, before the command that runs.
+    pub fn log_expiry(&mut self, db: DbIndex, words: &[&[u8]]) {
+        if self.is_logging() {
+            self.log_writer.propagate_expiry(self.hooks.log_target(), db, words);
+        }
+    }
+
     /// Propagates the expiry of a key.
     #[cold]
     pub fn log_expired(&mut self, db: DbIndex, name: &[u8]) {
@@ -368,7 +375,7 @@ impl Effects {
             return;
         }
         let word = self.expiry_command();
-        self.log_also(db, &[word, name]);
+        self.log_expiry(db, &[word, name]);
     }
 
     /// Records an event of a key.

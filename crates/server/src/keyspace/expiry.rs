@@ -240,7 +240,7 @@ pub fn log_expired_fields(effects: &mut Effects, db: DbIndex, name: &[u8], field
     if effects.is_logging() && !fields.is_empty() {
         let mut words: Vec<&[u8]> = vec![b"HDEL", name];
         words.extend(fields.iter().map(|field| &**field));
-        effects.log_also(db, &words);
+        effects.log_expiry(db, &words);
     }
 }
 
@@ -425,6 +425,7 @@ fn delete_key_found_expired(
     let Some(removed) = table.remove(key.hash, name) else {
         return false;
     };
+    note_unlinked(removed.value(), db, name);
     let volatile = value_due_ms(removed.value()).is_some();
     keyspace.counts.add_volatile(thread_index, db, -i64::from(volatile));
     let after = TableCounts::of_table(table);

@@ -18,7 +18,7 @@ use weft_acl::Login;
 bitflags::bitflags! {
     /// The flags of a client.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct ClientFlags: u32 {
+    pub struct ClientFlags: u64 {
         /// No command gets a reply (CLIENT REPLY OFF).
         const REPLY_OFF = 1;
         /// The next command gets no reply (CLIENT REPLY SKIP).
@@ -72,6 +72,8 @@ bitflags::bitflags! {
         const HAS_AUTHENTICATED = 1 << 26;
         /// The client represents the caller of a script while the script's commands run.
         const SCRIPT = 1 << 24;
+        /// The client represents the caller of a module while a command that the module calls runs.
+        const MODULE_CALL = 1 << 27;
         /// The client's scripts run in debugger sessions (SCRIPT DEBUG).
         const DEBUG_SCRIPTS = 1 << 21;
         /// The debugger sessions are synchronous: all other clients wait, and the script's writes are kept.

@@ -87,6 +87,9 @@ pub struct LogWriter {
     instead: Vec<u8>,
     /// The consumers to which the current call is propagated even if it changes nothing.
     forced: LogTarget,
+    /// Set while a command runs that a module has called without propagating it: nothing is propagated then but deletions
+    /// of expired keys.
+    pub is_muted: bool,
     /// Set if deletions of expired keys free them in the background. They are then propagated as UNLINK.
     pub lazy_expire: bool,
     /// Set if the size of units has to be measured.
@@ -107,6 +110,14 @@ impl LogWriter {
     /// Propagates this command in addition to the current call, before it.
     #[cold]
     pub fn propagate_before(&mut self, target: LogTarget, db: DbIndex, words: &[&[u8]]) {
+        if !self.is_muted {
+            self.propagate_expiry(target, db, words);
+        }
+    }
+
+    /// Propagates the deletion of an expired key, even while nothing else is propagated.
+    #[cold]
+    pub fn propagate_expiry(&mut self, target: LogTarget, db: DbIndex, words: &[&[u8]]) {
         let start = self.begin_op(target, db);
         write_command(words.iter().copied(), &mut self.ops);
         self.end_op(start);
@@ -202,7 +213,7 @@ impl LogWriter {
             self.forced.intersection(consumers)
         };
         match self.repeat {
-            _ if target.is_empty() => {}
+            _ if target.is_empty() || self.is_muted => {}
             Propagation::Suppressed => {}
             Propagation::Verbatim => {
                 let start = self.begin_op(target, db);

@@ -3,6 +3,7 @@
 //! `Call`, `Replicate` and `EmitAOF` take a format of which each letter names an argument or a flag. The part in C
 //! (`native/calls.c`) reads the arguments that the letters name.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_longlong, c_void};
 
 use bitflags::bitflags;
@@ -132,6 +133,37 @@ impl CommandWords {
                     .all(|string| self.push(ModuleString::bytes_of(*string))),
             }
         }
+    }
+}
+
+/// The strings in which a context's command is passed to the module, for as long as it runs.
+pub struct CommandStrings(Cell<*const [*mut ModuleString]>);
+
+impl Default for CommandStrings {
+    fn default() -> CommandStrings {
+        CommandStrings(Cell::new(&[]))
+    }
+}
+
+impl CommandStrings {
+    /// Sets the strings.
+    ///
+    /// # Safety
+    /// The strings, and the slice of them, live until this function is called again, or until the context ends.
+    pub unsafe fn set(&self, strings: &[*mut ModuleString]) {
+        self.0.set(strings);
+    }
+
+    /// Returns the words of the command; `None` if the context has none.
+    pub fn words(&self) -> Option<CommandWords> {
+        // SAFETY: whoever has set the strings promises that they live.
+        let strings = unsafe { &*self.0.get() };
+        let mut words = CommandWords::default();
+        for string in strings {
+            // SAFETY: as above.
+            words.push(unsafe { ModuleString::bytes_of(*string) });
+        }
+        (!strings.is_empty()).then_some(words)
     }
 }
 

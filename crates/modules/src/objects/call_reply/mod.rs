@@ -117,15 +117,12 @@ pub struct CallReply {
     parsed: OnceCell<Parsed>,
     /// The context of the call, if its automatic memory owns the reply; otherwise null.
     owner: Cell<*const Context>,
-    /// `true` if sending this reply to a client counts an error, because the call itself counted none.
-    has_uncounted_error: bool,
 }
 
 impl CallReply {
     /// Creates the reply of a command from its bytes. `is_exact` keeps the types of simple strings and null arrays.
     pub fn new(bytes: Vec<u8>, is_exact: bool) -> CallReply {
         CallReply {
-            has_uncounted_error: bytes.first() == Some(&b'-'),
             bytes: bytes.into_boxed_slice(),
             is_root: true,
             is_exact,
@@ -155,7 +152,6 @@ impl CallReply {
             is_exact: false,
             parsed: OnceCell::from(parsed),
             owner: Cell::new(std::ptr::null()),
-            has_uncounted_error: false,
         }
     }
 
@@ -245,11 +241,6 @@ impl CallReply {
     /// before the module has looked at the reply.
     pub fn is_known_as_resp3(&self) -> bool {
         self.parsed.get().is_some_and(|parsed| parsed.is_resp3)
-    }
-
-    /// Returns `true` if sending this reply to a client counts an error.
-    pub fn has_uncounted_error(&self) -> bool {
-        self.has_uncounted_error
     }
 
     /// Returns the length of a string or error in bytes, or the number of elements or pairs; 0 for other types.

@@ -1,0 +1,541 @@
+//! Commands that modules call and propagate.
+//!
+//! A call runs in the session of its caller: under the same leases, and as a part of the same unit. Its client is a view
+//! of the session's client, as for a command of a script, so that SELECT and AUTH affect nothing else.
+//!
+//! ```text
+//!   words ─▶ user ─▶ command, arguments ─▶ flags of the call ─▶ permission ─▶ slots of a cluster ─▶ state of the server
+//!     each of them may refuse the call, with an error number for the module
+//!   ─▶ handler, script or module ─▶ ops of the log, notifications ─▶ reply
+//! ```
+//!
+//! 1. Blocked clients are served when the unit ends, not after each call.
+//! 2. A call without `!` mutes the log: neither its command is propagated, nor what that calls in turn. Deletions of
+//!    expired keys are propagated all the same.
+//! 3. A command replies at once. One that would need another thread, or wait for the workers, gets an error, or replies
+//!    from what this thread knows.
+//! 4. An error of a call does not count in the statistics, unless the module passes it on to a client.
+
+use weft_base::{ClientId, DbIndex};
+use weft_reactor::Output;
+use weft_resp::{Args, Protocol};
+
+use crate::commands::context::{Binding, HandlerMode, NextStep};
+use crate::commands::error::CommandError;
+use crate::commands::permission::{self, CommandPermission};
+use crate::dispatch::accounting::{CommandEnd, record_command};
+use crate::dispatch::admit::{REPLAYING_CLIENTS, aof_write_error, rdb_save_error, unknown_command_error};
+use crate::dispatch::effects::free_removed_values;
+use crate::dispatch::notifications::{Caller as NotificationCaller, queue_notifications};
+use crate::dispatch::plan::plan_write_keys;
+use crate::dispatch::record::{self, CommandLogThresholds};
+use crate::dispatch::script_flags::{has_too_few_replicas, is_read_only, is_stale};
+use crate::dispatch::thread::LeasedCall;
+use crate::dispatch::watches::remove_own_watches;
+use crate::dispatch::{expired_sources, propagate, redirect, script};
+use crate::keyspace::effects::Hooks;
+use crate::keyspace::key_identity::PlannedKey;
+use crate::net::client::{BufferFigures, Client, ClientFlags};
+use crate::propagation::LogTarget;
+use crate::state::{ClientVisitorHost, WorkerQuery};
+use weft_acl::DenialContext;
+use weft_command_table::registry::{Command, Lookup};
+use weft_command_table::spec::CommandFlags;
+use weft_modules::invoke;
+use weft_modules::objects::arguments::{CallFlags, CommandWords};
+use weft_modules::objects::context::{Caller, Context};
+use weft_modules::objects::promise::Promise;
+use weft_modules::session::calls::{
+    CallErrno, CallHost, CallOutcome, CallRefusal, CallRequest, CallSession, PropagationTarget,
+};
+
+use super::{ModuleHost, ModuleSession, SessionAccess};
+
+/// The number of values to be freed after which a call frees the memory that earlier ones left.
+const MAX_UNFREED_VALUES: usize = 1024;
+/// The size of replies up to which their buffer is used again, in bytes.
+const MAX_COPIED_REPLY_BYTES: usize = 16 << 10;
+
+/// A command that was admitted.
+#[derive(Clone, Copy)]
+struct AdmittedCall<'a> {
+    command: &'static Command<Binding>,
+    binding: Binding,
+    args: Args<'a>,
+    flags: CallFlags,
+}
+
+/// The error for the module, and the text for a client.
+struct Refusal(CallErrno, Vec<u8>);
+
+impl Refusal {
+    /// Creates a refusal whose text gets the code `ERR`.
+    fn new(errno: CallErrno, text: impl Into<Vec<u8>>) -> Refusal {
+        Refusal(errno, text.into())
+    }
+
+    /// Creates a refusal with the text of an error, which has a code.
+    fn with_error(errno: CallErrno, error: &CommandError) -> Refusal {
+        Refusal(errno, [b"-", &*error.0].concat())
+    }
+}
+
+impl CallSession for ModuleSession<'_, '_> {
+    fn call(&mut self, request: &CallRequest<'_>) -> CallOutcome {
+        let mut buffers = self.thread.script_buffers.take().unwrap_or_default();
+        let mut client = match buffers.client.take() {
+            None => Box::new(self.client.handler_view()),
+            Some(mut earlier) => {
+                self.client.update_handler_view(&mut earlier);
+                earlier
+            }
+        };
+        prepare_client(&mut client, request);
+        let outcome = match self.admit_call(&mut client, request) {
+            Err((command, Refusal(errno, text))) => {
+                if request.flags.contains(CallFlags::SCRIPT_MODE)
+                    && let Some(command) = command
+                {
+                    let metrics = &self.thread.server.stats.metrics;
+                    metrics.record_rejection(self.thread.thread_index, command.id as usize);
+                }
+                let text = request.flags.contains(CallFlags::ERRORS_AS_REPLIES).then_some(text);
+                CallOutcome::Refused(CallRefusal { errno, text })
+            }
+            Ok(_) if request.flags.contains(CallFlags::DRY_RUN) => CallOutcome::Replied(Vec::new()),
+            Ok(call) => {
+                buffers.output.clear();
+                self.run_call(call, &mut client, &mut buffers.planned, &mut buffers.output);
+                CallOutcome::Replied(take_reply(&mut buffers.output))
+            }
+        };
+        buffers.client = Some(client).filter(|client| client.may_become_other_view());
+        buffers.shrink();
+        self.thread.script_buffers = Some(buffers);
+        outcome
+    }
+
+    fn abort_call(&mut self, _promise: &Promise) -> bool {
+        false
+    }
+
+    fn replicate(&mut self, db: u32, words: &CommandWords, target: PropagationTarget) {
+        let effects = &mut self.thread.effects;
+        effects.dirty += 1;
+        let target = log_target(target).intersection(effects.hooks.log_target());
+        if !target.is_empty() {
+            let words: Vec<&[u8]> = words.args().iter().collect();
+            effects.log_writer.propagate_before(target, DbIndex::new(db as usize), &words);
+        }
+    }
+
+    fn replicate_verbatim(&mut self, context: &Context) {
+        let db = context.caller.borrow().db;
+        if let Some(words) = context.strings.words() {
+            self.replicate(db, &words, PropagationTarget::ALL);
+        }
+    }
+}
+
+impl CallHost for ModuleHost {
+    fn has_command(&self, name: &[u8]) -> bool {
+        let mut words = CommandWords::default();
+        words.push(name);
+        !matches!(
+            crate::commands::registry().lookup(&words.args()),
+            Lookup::UnknownCommand
+        )
+    }
+}
+
+/// Returns the consumers in the log.
+fn log_target(target: PropagationTarget) -> LogTarget {
+    let mut consumers = LogTarget::empty();
+    consumers.set(LogTarget::FILE, target.aof);
+    consumers.set(LogTarget::REPLICAS, target.replicas);
+    consumers
+}
+
+/// Turns a view of the session's client into the client of a call.
+fn prepare_client(client: &mut Client, request: &CallRequest<'_>) {
+    let caller = request.context.caller.borrow();
+    client.id = ClientId::new(caller.client_id);
+    client.db = DbIndex::new(caller.db as usize);
+    client.protocol = if request.flags.contains(CallFlags::RESP_3) {
+        Protocol::Resp3
+    } else if request.flags.contains(CallFlags::RESP_AUTO) {
+        caller.protocol
+    } else {
+        Protocol::Resp2
+    };
+    client.flags.set(ClientFlags::MULTI, false);
+    client.flags.set(ClientFlags::MODULE_CALL, true);
+}
+
+/// Takes the reply of a call. The memory of a small one is used again.
+fn take_reply(output: &mut Output) -> Vec<u8> {
+    output.copy_shared();
+    match output.bytes.len() {
+        ..=MAX_COPIED_REPLY_BYTES => output.bytes.as_slice().to_vec(),
+        _ => std::mem::take(&mut output.bytes),
+    }
+}
+
+type CommandRefusal = (Option<&'static Command<Binding>>, Refusal);
+
+impl ModuleSession<'_, '_> {
+    // ---- admission -------------------------------------------------------------------------------------------------
+
+    /// Applies all checks that can refuse a call, in order.
+    fn admit_call<'a>(
+        &mut self,
+        client: &mut Client,
+        request: &CallRequest<'a>,
+    ) -> Result<AdmittedCall<'a>, CommandRefusal> {
+        let flags = request.flags;
+        self.set_login(client, request).map_err(|refusal| (None, refusal))?;
+        let args = request.words.args();
+        let commands = crate::commands::registry();
+        let unknown = |errno| Refusal::with_error(errno, &unknown_command_error(commands, args));
+        let Lookup::Found(command) = commands.lookup(&args) else {
+            return Err((None, unknown(CallErrno::UnknownCommand)));
+        };
+        let binding = match command.handler {
+            Some(binding) if command.spec.accepts_arg_count(args.len()) => binding,
+            _ => return Err((Some(command), unknown(CallErrno::WrongArity))),
+        };
+        let call = AdmittedCall {
+            command,
+            binding,
+            args,
+            flags,
+        };
+        let refusal = self.refusal_by_flags(call);
+        let refusal = refusal.or_else(|| self.refusal_by_permission(call, client));
+        let refusal = refusal.or_else(|| self.refusal_by_cluster(call, client));
+        let refusal = refusal.or_else(|| self.refusal_by_server_state(call, client));
+        match refusal {
+            Some(refusal) => Err((Some(command), refusal)),
+            None => Ok(call),
+        }
+    }
+
+    /// Sets the user for whom the command runs.
+    fn set_login(&self, client: &mut Client, request: &CallRequest<'_>) -> Result<(), Refusal> {
+        let acl = &self.thread.server.acl;
+        if !request.flags.contains(CallFlags::RUN_AS_USER) {
+            client.login = acl.superuser_login();
+            return Ok(());
+        }
+        // The view has the login of the session's client.
+        match self.client.id.get() {
+            0 => Err(Refusal::new(
+                CallErrno::NoUser,
+                "cannot run as user, no user directly attached to context or context's client",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Applies the checks that the module has asked for by flags.
+    fn refusal_by_flags(&self, call: AdmittedCall<'_>) -> Option<Refusal> {
+        let name = call.command.full_name;
+        let command_flags = call.command.spec.flags;
+        if call.flags.contains(CallFlags::SCRIPT_MODE) && command_flags.contains(CommandFlags::NOSCRIPT) {
+            let text = format!("command '{name}' is not allowed on script mode");
+            return Some(Refusal::new(CallErrno::NotForScripts, text));
+        }
+        let respects_limit = call.flags.contains(CallFlags::RESPECT_DENY_OOM);
+        if respects_limit && command_flags.contains(CommandFlags::DENYOOM) && self.thread.memory_limit.is_full {
+            let text = "-OOM command not allowed when used memory > 'maxmemory'.";
+            return Some(Refusal::new(CallErrno::NotAllowed, text));
+        }
+        if call.flags.contains(CallFlags::NO_WRITES) && command_flags.contains(CommandFlags::WRITE) {
+            let text = format!("Write command '{name}' was called while write is not allowed.");
+            return Some(Refusal::new(CallErrno::NotAllowed, text));
+        }
+        None
+    }
+
+    /// Checks that the user may run the command, if it runs for a user.
+    fn refusal_by_permission(&mut self, call: AdmittedCall<'_>, client: &mut Client) -> Option<Refusal> {
+        if !call.flags.contains(CallFlags::RUN_AS_USER) {
+            return None;
+        }
+        let server = &self.thread.server;
+        if client.login.is_unrestricted(server.acl.version()) {
+            return None;
+        }
+        let AdmittedCall { command, args, .. } = call;
+        let permission = CommandPermission {
+            command,
+            args: &args,
+            db: client.db,
+            databases: permission::database_count(server),
+        };
+        let denial = permission::check_permission(client.login.rules(), &permission).err()?;
+        let (thread_index, now_ms) = (self.thread.thread_index, self.thread.now_ms);
+        let denied = permission::denied_access(client, DenialContext::Module, command, &args, denial);
+        let line = self.client.list_line(now_ms, BufferFigures::default());
+        permission::log_denial(server, thread_index, now_ms, denied, line);
+        let error = permission::denial_error(denial.reason, client.login.name(), command);
+        Some(Refusal::with_error(CallErrno::Denied, &error))
+    }
+
+    /// Checks that this node of a cluster has the keys.
+    fn refusal_by_cluster(&self, call: AdmittedCall<'_>, client: &Client) -> Option<Refusal> {
+        let view = self.thread.view.as_ref()?;
+        if self.client.flags.intersects(REPLAYING_CLIENTS) {
+            return None;
+        }
+        let name = call.command.full_name;
+        let text = redirect::script_routing_error(view, &self.thread.server, client, call.command, call.args, None)?;
+        // The texts are those for scripts; the ones for modules name the command.
+        Some(match text {
+            redirect::CLUSTER_IS_READ_ONLY => Refusal::new(
+                CallErrno::ClusterReadOnly,
+                format!("Can not execute a write command '{name}' while the cluster is down and readonly"),
+            ),
+            redirect::CLUSTER_IS_DOWN => Refusal::new(
+                CallErrno::ClusterDown,
+                format!("Can not execute a command '{name}' while the cluster is down"),
+            ),
+            other => Refusal::new(CallErrno::ForeignKey, other),
+        })
+    }
+
+    /// Applies the checks that a write needs in script mode.
+    fn refusal_by_server_state(&self, call: AdmittedCall<'_>, client: &Client) -> Option<Refusal> {
+        if !call.flags.contains(CallFlags::SCRIPT_MODE) {
+            return None;
+        }
+        let (thread, command_flags) = (&*self.thread, call.command.spec.flags);
+        let refuse = |error: &CommandError| Some(Refusal::with_error(CallErrno::NotForScripts, error));
+        if command_flags.contains(CommandFlags::WRITE) {
+            let must_obey = client.flags.intersects(REPLAYING_CLIENTS);
+            if has_too_few_replicas(thread) {
+                return refuse(&CommandError::constant("NOREPLICAS Not enough good replicas to write."));
+            }
+            if thread.tunables.refuses_writes && !must_obey {
+                return refuse(&CommandError::from_text(rdb_save_error(&thread.server.config)));
+            }
+            if thread.tunables.is_aof_failing && !must_obey {
+                return refuse(&aof_write_error(&thread.server));
+            }
+            if is_read_only(thread) && !must_obey {
+                return refuse(&CommandError::constant(
+                    "READONLY You can't write against a read only replica.",
+                ));
+            }
+        }
+        if is_stale(thread) && !command_flags.contains(CommandFlags::STALE) {
+            return refuse(&CommandError::constant(
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            ));
+        }
+        None
+    }
+
+    // ---- execution -------------------------------------------------------------------------------------------------
+
+    /// Runs a command that was admitted, and writes its reply to `output`.
+    fn run_call(
+        &mut self,
+        call: AdmittedCall<'_>,
+        client: &mut Client,
+        planned: &mut Vec<PlannedKey>,
+        output: &mut Output,
+    ) {
+        let start = self.thread.ticks;
+        self.thread.ticks = self.thread.timer.raw();
+        self.thread.begin_command(client, call.command);
+        let was_muted = self.thread.effects.log_writer.is_muted;
+        self.thread.effects.log_writer.is_muted |= !call.flags.contains(CallFlags::REPLICATE);
+        let permissions = (self.thread.may_leave, self.thread.may_block);
+        (self.thread.may_leave, self.thread.may_block) = (false, false);
+        planned.clear();
+        let error = match self.plan_call(call, planned) {
+            Err(error) => Some(error),
+            Ok(()) => match call.binding.mode {
+                HandlerMode::Script => self.run_script(call, client, output),
+                HandlerMode::Module => self.run_module(call, client, output),
+                HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep => {
+                    self.run_handler(call, client, planned, output)
+                }
+            },
+        };
+        if let Some(error) = error {
+            output.clear();
+            error.append_to(&mut output.bytes);
+        }
+        (self.thread.may_leave, self.thread.may_block) = permissions;
+        self.thread.effects.log_writer.is_muted = was_muted;
+        if let Some(watches) = client.watches.take() {
+            remove_own_watches(&watches, &mut self.access.as_held_leases(), &self.thread.server);
+        }
+        self.record_call(call, client, output.len());
+        self.thread.ticks = start;
+    }
+
+    /// Plans the keys of a command. In a slot-safe session, their slots must be leased.
+    fn plan_call(&self, call: AdmittedCall<'_>, planned: &mut Vec<PlannedKey>) -> Result<(), CommandError> {
+        plan_write_keys(&self.thread.server.keyspace, call.command, &call.args, planned);
+        let SessionAccess::Leased(leases) = &self.access else {
+            return Ok(());
+        };
+        let needs_all = !matches!(call.binding.mode, HandlerMode::Leased) || call.binding.has_undeclared_keys;
+        if needs_all && !leases.holds_all_slots() {
+            return Err(CommandError::from_text(format!(
+                "ERR A slot-safe command of a module cannot call '{}', which may access any key",
+                call.command.full_name
+            )));
+        }
+        for key in planned {
+            let Some(lease) = leases.index_of(key.slot) else {
+                return Err(CommandError::constant(
+                    "ERR A slot-safe command of a module cannot access a key that it has not declared",
+                ));
+            };
+            key.lease = lease;
+        }
+        Ok(())
+    }
+
+    /// Runs a command that runs a script. Returns the error if it cannot run.
+    fn run_script(&mut self, call: AdmittedCall<'_>, client: &mut Client, output: &mut Output) -> Option<CommandError> {
+        let held = self.access.as_held_leases();
+        script::run_in_transaction(self.thread, self.pass, call.command, call.args, held, client, output);
+        None
+    }
+
+    /// Runs a command of a module. Returns the error if it cannot run.
+    fn run_module(&mut self, call: AdmittedCall<'_>, client: &mut Client, output: &mut Output) -> Option<CommandError> {
+        let Some(command) = call.binding.module_command else {
+            return Some(cannot_be_called(call.command));
+        };
+        let caller = Caller {
+            client_id: client.id.get(),
+            db: client.db.get() as u32,
+            protocol: client.protocol,
+        };
+        let mut session = self.reborrow_for(client);
+        let end = invoke::run_command(command, &mut session, caller, call.args);
+        output.bytes.extend_from_slice(&end.reply.bytes);
+        None
+    }
+
+    /// Runs the handler of a command. Returns the error that it replies with.
+    fn run_handler(
+        &mut self,
+        call: AdmittedCall<'_>,
+        client: &mut Client,
+        planned: &[PlannedKey],
+        output: &mut Output,
+    ) -> Option<CommandError> {
+        let (thread, pass) = (&mut *self.thread, self.pass);
+        if let Some(view) = &thread.view
+            && let Err(error) = redirect::check_script_keys(
+                view,
+                client,
+                call.command,
+                (call.args, planned),
+                &self.access.as_held_leases(),
+                thread.now_ms,
+            )
+        {
+            return Some(error);
+        }
+        thread.effects.hooks = thread.server.keyspace.hooks.current();
+        let dirty = thread.effects.dirty;
+        let deletes_expired = expired_sources::must_delete_expired(thread, call.command);
+        let leased = LeasedCall {
+            command: call.command,
+            args: call.args,
+            planned,
+            held: self.access.as_held_leases(),
+            pass,
+        };
+        debug_assert!(leased.held.covers(planned), "a call runs under the leases of its keys");
+        let mut context = thread.split_frame().0.context(leased, client, output);
+        if deletes_expired {
+            context.delete_expired_sources();
+        }
+        let result = (call.binding.handler)(&mut context);
+        let next_step = std::mem::take(&mut context.next_step);
+        if context.keys.effects.is_logging() {
+            let target = match call.flags.contains(CallFlags::REPLICATE) {
+                true => log_target(PropagationTarget::from_flags(call.flags)),
+                false => LogTarget::empty(),
+            };
+            propagate::propagate_call_to(&mut context.keys, &next_step, dirty, target);
+        }
+        if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
+            queue_notifications(&mut context, next_step.is_restarted(), NotificationCaller::Module);
+        }
+        drop(context);
+        match result {
+            Err(error) => Some(error),
+            Ok(()) => self.complete_reply(call, next_step, client, output),
+        }
+    }
+
+    /// Completes a reply that other threads would produce, as far as this thread can. Returns the error if it cannot.
+    fn complete_reply(
+        &mut self,
+        call: AdmittedCall<'_>,
+        next_step: NextStep,
+        client: &mut Client,
+        output: &mut Output,
+    ) -> Option<CommandError> {
+        match next_step {
+            NextStep::Reply => {}
+            NextStep::QueryWorkers(query) => {
+                output.clear();
+                output.bytes = self.answer_query(&query, client);
+            }
+            NextStep::ReplyAt(reply) => {
+                output.clear();
+                output.bytes = reply.1;
+            }
+            _ => return Some(cannot_be_called(call.command)),
+        }
+        None
+    }
+
+    /// Answers a query about all clients from what this thread knows: the caller, and the snapshots of the others, if the
+    /// call is part of a transaction that has collected them.
+    fn answer_query(&mut self, query: &WorkerQuery, client: &mut Client) -> Vec<u8> {
+        let mut client_snapshots = self.thread.client_snapshots.take();
+        let part = (query.task)(&mut ClientVisitorHost {
+            server: &self.thread.server,
+            client_snapshots: client_snapshots.as_mut().unwrap_or(&mut Vec::new()),
+            requesting_client: client,
+            requesting_client_buffers: BufferFigures::default(),
+        });
+        self.thread.client_snapshots = client_snapshots;
+        (query.combine)(vec![part])
+    }
+
+    /// Counts a call, and logs it if it was slow or large.
+    fn record_call(&mut self, call: AdmittedCall<'_>, client: &Client, reply_bytes: usize) {
+        let ending = CommandEnd {
+            nanoseconds: record_command(self.thread, call.command, false),
+            request_bytes: call.args.request_len(),
+            reply_bytes,
+        };
+        let thresholds = CommandLogThresholds::from_tunables(&self.thread.tunables);
+        record::log_if_exceeded(&self.thread.server, call.command, thresholds, &ending, || {
+            record::logged_command(call.command, call.args, client)
+        });
+        let effects = &mut self.thread.effects;
+        if effects.garbage.len() + effects.removed.len() > MAX_UNFREED_VALUES {
+            free_removed_values(effects, &self.thread.server);
+        }
+    }
+}
+
+/// Returns the error of a command that needs another thread.
+#[cold]
+fn cannot_be_called(command: &Command<Binding>) -> CommandError {
+    CommandError::from_text(format!("ERR '{}' cannot be called by a module", command.full_name))
+}
