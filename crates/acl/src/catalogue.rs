@@ -5,7 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use weft_command_table::spec::{Categories, CommandSpec};
+use weft_command_table::registry::ModuleCategory;
+use weft_command_table::spec::{Categories, CommandSpec, Group, command};
 use weft_command_table::tables::TABLES;
 
 /// The id of a command or subcommand.
@@ -47,7 +48,9 @@ pub struct CommandCatalogue {
 impl CommandCatalogue {
     /// Creates a catalogue. The ids of `entries` are their indexes.
     pub fn new(entries: Vec<CatalogueEntry>, categories: Vec<Category>) -> CommandCatalogue {
-        let ids = entries.iter().map(|entry| entry.full_name.clone()).zip(0..).collect();
+        let lower_case = |entry: &CatalogueEntry| entry.full_name.to_ascii_lowercase().into_boxed_str();
+        let ids = entries.iter().map(lower_case).zip(0..).filter(|(name, _)| !name.is_empty());
+        let ids = ids.collect();
         CommandCatalogue {
             entries,
             ids,
@@ -55,19 +58,28 @@ impl CommandCatalogue {
         }
     }
 
-    /// Creates the catalogue of all commands of Valkey. Those in `implemented`, which yields full names, get the first
-    /// ids, in the same order.
-    pub fn of_table<'a>(implemented: impl IntoIterator<Item = (&'a str, &'static CommandSpec)>) -> CommandCatalogue {
+    /// Creates the catalogue of all commands of Valkey and of modules. Those in `implemented`, which yields full names,
+    /// get the first ids, in the same order. Rules cannot name a command whose name is empty. The other commands get
+    /// ids from `reserved` on, so that ids do not change when modules add commands.
+    pub fn of_table<'a>(
+        implemented: impl IntoIterator<Item = (&'a str, &'static CommandSpec)>,
+        reserved: usize,
+        module_categories: &[ModuleCategory],
+    ) -> CommandCatalogue {
+        static NO_COMMAND: CommandSpec = command("", -1, Group::Module, "");
         let mut specs: Vec<(Box<str>, &'static CommandSpec)> = implemented
             .into_iter()
             .map(|(name, spec)| (name.into(), spec))
             .collect();
+        let missing = reserved.saturating_sub(specs.len());
+        specs.extend(std::iter::repeat_n(("".into(), &NO_COMMAND), missing));
         add_missing(&mut specs);
-        let categories = Categories::named().map(|(category, name)| Category {
+        let of_modules = module_categories.iter().map(|known| (known.category, known.name));
+        let categories = Categories::named().chain(of_modules).map(|(category, name)| Category {
             name,
             members: (0..)
                 .zip(&specs)
-                .filter(|(_, (_, spec))| spec.acl_categories.contains(category))
+                .filter(|(_, (full_name, spec))| !full_name.is_empty() && spec.acl_categories.contains(category))
                 .map(|(id, _)| id)
                 .collect(),
         });
@@ -133,7 +145,8 @@ fn attach_subcommands(entries: &mut [CatalogueEntry]) {
         let Some((container, _)) = entries[id].full_name.split_once('|') else {
             continue;
         };
-        let container = entries.iter().position(|entry| *entry.full_name == *container);
+        let is_container = |entry: &CatalogueEntry| entry.full_name.eq_ignore_ascii_case(container);
+        let container = entries.iter().position(is_container);
         if let Some(container) = container {
             entries[container].subcommands.push(id as CommandId);
         }

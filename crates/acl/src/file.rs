@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::rules::{RuleError, UnclosedSelector, has_blanks, merge_selectors, until_nul};
 use super::user::{SelectorDefaults, UserRules};
-use super::{Acl, AclAccount, CommandCatalogue, NewUsers};
+use super::{Acl, AclAccount, CommandCatalogue, NewUsers, selector_defaults};
 use weft_base::files::error_text;
 use weft_base::files::replace_file;
 use weft_config::{Config, id};
@@ -165,7 +165,8 @@ impl Acl {
         config: &Config,
         locate: &dyn Fn() -> String,
     ) -> Result<(), LoadUsersError> {
-        let ground = self.selector_defaults(config);
+        let catalogue = self.catalogue();
+        let ground = selector_defaults(&catalogue, config);
         if has_blanks(name) {
             return Err(LoadUsersError::InvalidName(locate()));
         }
@@ -234,7 +235,7 @@ impl Acl {
             let reason = format!("': {}", error_text(&error));
             [b"Error loading ACLs, opening file '", &*path, reason.as_bytes()].concat()
         })?;
-        parse_file(&text, &path, self.selector_defaults(config))
+        parse_file(&text, &path, selector_defaults(&self.catalogue(), config))
     }
 
     /// Writes all users to the file named by `aclfile`.

@@ -55,7 +55,7 @@ pub use file::{ADVICE_FOR_RULES, FileUsers, InvalidUserDirective, LoadUsersError
 pub use log::{AclLog, AclLogEntry as LogEntry, DenialContext, DeniedAccess};
 pub use password::random_digits;
 pub use rules::{RuleError, UnclosedSelector, has_blanks, merge_selectors};
-pub use selector::Selector;
+pub use selector::{CommandRule, Selector};
 pub use user::{SelectorDefaults, UserRules};
 
 /// The user of clients that have not authenticated as another one.
@@ -83,13 +83,14 @@ pub struct Acl {
     file_changes: Mutex<u64>,
     /// The denied accesses.
     pub log: Mutex<AclLog>,
-    catalogue: &'static CommandCatalogue,
+    /// The commands that rules may name. Modules change them.
+    catalogue: RwLock<Arc<CommandCatalogue>>,
 }
 
 impl Acl {
     /// Creates an ACL with only the default user, which may do everything.
-    pub fn new(catalogue: &'static CommandCatalogue) -> Acl {
-        let default = AclAccount::new(DEFAULT_USER, UserRules::unrestricted(catalogue));
+    pub fn new(catalogue: Arc<CommandCatalogue>) -> Acl {
+        let default = AclAccount::new(DEFAULT_USER, UserRules::unrestricted(&catalogue));
         Acl {
             version: AlignedVersion(AtomicU64::new(1)),
             accounts: RwLock::new(BTreeMap::from([(DEFAULT_USER.into(), default)])),
@@ -97,7 +98,7 @@ impl Acl {
             change_lock: Mutex::default(),
             file_changes: Mutex::default(),
             log: Mutex::default(),
-            catalogue,
+            catalogue: RwLock::new(catalogue),
         }
     }
 
@@ -120,15 +121,8 @@ impl Acl {
     }
 
     /// Returns the commands that rules may name.
-    pub fn catalogue(&self) -> &'static CommandCatalogue {
-        self.catalogue
-    }
-
-    fn selector_defaults(&self, config: &Config) -> SelectorDefaults<'static> {
-        SelectorDefaults {
-            catalogue: self.catalogue,
-            all_channels: config.choice(id::ACL_PUBSUB_DEFAULT) == "allchannels",
-        }
+    pub fn catalogue(&self) -> Arc<CommandCatalogue> {
+        self.catalogue.read().clone()
     }
 
     // ---- queries ----------------------------------------------------------------------------------------------------
@@ -160,7 +154,7 @@ impl Acl {
 
     /// Returns the login of a client above all users: the primary that this server follows.
     pub fn superuser_login(&self) -> Login {
-        let account = AclAccount::new(SUPERUSER, UserRules::unrestricted(self.catalogue));
+        let account = AclAccount::new(SUPERUSER, UserRules::unrestricted(&self.catalogue()));
         Login::new(account, self, true)
     }
 
@@ -189,24 +183,15 @@ impl Acl {
         rules: &[Rule],
         config: &Config,
     ) -> Result<Option<Arc<AclAccount>>, Vec<u8>> {
-        let ground = self.selector_defaults(config);
+        let catalogue = self.catalogue();
+        let ground = selector_defaults(&catalogue, config);
         let _changing = self.change_lock.lock();
         let account = self.account(name);
         let mut user = match &account {
             Some(account) => UserRules::clone(&account.rules()),
             None => UserRules::new(ground),
         };
-        let merged = rules::merge_selectors(rules).map_err(|rules::UnclosedSelector(place)| {
-            let begin = rules::until_nul(rules[place].as_ref());
-            [b"Unmatched parenthesis in acl selector starting at '", begin, b"'."].concat()
-        })?;
-        for rule in &merged {
-            user.apply(rule, ground).map_err(|error| {
-                let rule = rules::until_nul(rule);
-                let reason = format!("': {}", error.as_str());
-                [b"Error in ACL SETUSER modifier '", rule, reason.as_bytes()].concat()
-            })?;
-        }
+        user.apply_all(rules, ground)?;
         let narrowed = account.filter(|account| user.loses_channels_of(&account.rules()));
         self.set_rules(name, user);
         Ok(narrowed)
@@ -228,7 +213,8 @@ impl Acl {
     /// Makes `password` the only password of the default user (`requirepass`). If it is empty, any password is
     /// accepted.
     pub fn set_default_password(&self, password: &[u8], config: &Config) {
-        let ground = self.selector_defaults(config);
+        let catalogue = self.catalogue();
+        let ground = selector_defaults(&catalogue, config);
         let _changing = self.change_lock.lock();
         let Some(account) = self.account(DEFAULT_USER) else {
             unreachable!("the default user cannot be deleted");
@@ -265,7 +251,7 @@ impl Acl {
         let mut users = users.0;
         users
             .entry(DEFAULT_USER.into())
-            .or_insert_with(|| UserRules::unrestricted(self.catalogue));
+            .or_insert_with(|| UserRules::unrestricted(&self.catalogue()));
         let mut narrowed = Vec::new();
         for account in self.accounts() {
             match users.remove(account.name()) {
@@ -289,6 +275,19 @@ impl Acl {
         narrowed
     }
 
+    /// Replaces the commands and categories that rules may name, and applies the rules of all users again. The caller
+    /// must hold exclusive mode, or there must be no clients yet.
+    pub fn replace_catalogue(&self, catalogue: Arc<CommandCatalogue>) {
+        let _changing = self.change_lock.lock();
+        *self.catalogue.write() = catalogue.clone();
+        for account in self.accounts() {
+            let mut user = UserRules::clone(&account.rules());
+            user.apply_commands_again(&catalogue);
+            account.replace(user);
+        }
+        self.increment_version();
+    }
+
     /// Publishes a change. Called after it.
     fn increment_version(&self) {
         if let Some(default) = self.account(DEFAULT_USER) {
@@ -297,6 +296,14 @@ impl Acl {
                 .store(user.needs_no_password() && user.is_enabled(), Ordering::Release);
         }
         self.version.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Returns the defaults of new selectors.
+fn selector_defaults<'c>(catalogue: &'c CommandCatalogue, config: &Config) -> SelectorDefaults<'c> {
+    SelectorDefaults {
+        catalogue,
+        all_channels: config.choice(id::ACL_PUBSUB_DEFAULT) == "allchannels",
     }
 }
 

@@ -35,10 +35,11 @@ enum AllowedDatabases {
 
 /// A rule `+` or `-` for a command or category.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct CommandRule {
-    allows: bool,
+pub struct CommandRule {
+    /// `true` for `+`.
+    pub allows: bool,
     /// A full command name, optionally with a first argument, or a category with its `@`; in lower case.
-    name: Box<[u8]>,
+    pub name: Box<[u8]>,
 }
 
 /// One set of permissions.
@@ -190,6 +191,25 @@ impl Selector {
         self.starts_with_all_commands = all;
         self.rules.clear();
         self.first_arguments.clear();
+    }
+
+    /// Applies the command rules again, because the commands or their categories have changed.
+    pub fn apply_commands_again(&mut self, catalogue: &CommandCatalogue) {
+        let rules = std::mem::take(&mut self.rules);
+        self.commands = vec![0; catalogue.command_count().div_ceil(64)].into();
+        self.set_commands(self.starts_with_all_commands);
+        for rule in rules {
+            let sign: &[u8] = if rule.allows { b"+" } else { b"-" };
+            // A rule about a command that is gone has no effect any more, but comes back with the command.
+            if self.apply(&[sign, &rule.name].concat(), catalogue).is_err() {
+                self.rules.push(rule);
+            }
+        }
+    }
+
+    /// Returns the commands that the rules name, without their signs: full names, or a name with a first argument.
+    pub fn named_commands(&self) -> impl Iterator<Item = &CommandRule> {
+        self.rules.iter().filter(|rule| !rule.name.starts_with(b"@"))
     }
 
     fn set_bit(&mut self, id: CommandId, allows: bool) {

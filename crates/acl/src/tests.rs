@@ -9,9 +9,9 @@ use super::rules::{RuleError, merge_selectors};
 use super::*;
 
 /// The commands of Valkey.
-fn catalogue() -> &'static CommandCatalogue {
-    static CATALOGUE: std::sync::OnceLock<CommandCatalogue> = std::sync::OnceLock::new();
-    CATALOGUE.get_or_init(|| CommandCatalogue::of_table([]))
+fn catalogue() -> &'static Arc<CommandCatalogue> {
+    static CATALOGUE: std::sync::OnceLock<Arc<CommandCatalogue>> = std::sync::OnceLock::new();
+    CATALOGUE.get_or_init(|| Arc::new(CommandCatalogue::of_table([], 0, &[])))
 }
 
 fn selector_defaults() -> SelectorDefaults<'static> {
@@ -397,7 +397,7 @@ fn random_digits_have_the_requested_length_and_differ() {
 
 #[test]
 fn logins_are_refreshed_after_changes_of_their_user() {
-    let acl = Acl::new(catalogue());
+    let acl = Acl::new(catalogue().clone());
     let config = Config::defaults();
     let mut login = acl.new_login();
     assert!(login.is_unrestricted(acl.version()));
@@ -427,7 +427,7 @@ fn logins_are_refreshed_after_changes_of_their_user() {
 
 #[test]
 fn requirepass_is_the_password_of_the_default_user() {
-    let acl = Acl::new(catalogue());
+    let acl = Acl::new(catalogue().clone());
     let config = Config::defaults();
     assert!(acl.is_open() && acl.new_login().is_authenticated());
     acl.set_default_password(b"secret", &config);
@@ -456,7 +456,7 @@ fn advice_of_failed_load(lines: &str) -> String {
         ..CommandLine::default()
     };
     let config = Config::load(&command_line).unwrap_or_else(|error| panic!("{error}"));
-    let error = Acl::new(catalogue()).load_at_start(&config);
+    let error = Acl::new(catalogue().clone()).load_at_start(&config);
     error.expect_err("the users are invalid").advice(&config)
 }
 
@@ -491,7 +491,7 @@ fn errors_of_a_start_name_the_line_and_what_would_be_valid() {
 fn users_are_not_read_from_a_file_that_is_being_written() {
     let path = std::env::temp_dir().join(format!("weft-users-{}.acl", std::process::id()));
     let config = config_with_file(&path);
-    let acl = Acl::new(catalogue());
+    let acl = Acl::new(catalogue().clone());
     std::fs::write(&path, "user old on\n").expect("writes");
     std::thread::scope(|scope| {
         let writing = acl.file_changes.lock();
@@ -513,7 +513,7 @@ fn users_are_not_read_from_a_file_that_is_being_written() {
 fn users_of_a_file_are_not_installed_after_others_were_saved() {
     let path = std::env::temp_dir().join(format!("weft-saved-users-{}.acl", std::process::id()));
     let config = config_with_file(&path);
-    let acl = Acl::new(catalogue());
+    let acl = Acl::new(catalogue().clone());
     std::fs::write(&path, "user old on\n").expect("writes");
     let read = || acl.read_file_users(&config).unwrap_or_else(|_| panic!("reads"));
     let before_save = read();
@@ -531,7 +531,7 @@ fn users_of_a_file_are_not_installed_after_others_were_saved() {
 
 #[test]
 fn a_file_replaces_all_users_or_none() {
-    let acl = Acl::new(catalogue());
+    let acl = Acl::new(catalogue().clone());
     let config = Config::defaults();
     acl.set_user(b"old", &["on", "nopass"], &config).expect("rules");
     let mut old = acl.log_in(b"old", b"x").expect("a login");
@@ -670,7 +670,7 @@ fn no_part_of_a_rule_can_begin_another_line() {
             let line = format!("user name {}\n", described(&user));
             let users = parse_file(line.as_bytes(), b"users.acl", selector_defaults());
             let users = users.unwrap_or_else(|_| panic!("{rule:?} is not read back: {line:?}"));
-            let acl = Acl::new(catalogue());
+            let acl = Acl::new(catalogue().clone());
             acl.replace_all(users);
             let described: Vec<String> = acl
                 .describe_users()

@@ -3,8 +3,8 @@
 use super::catalogue::CommandCatalogue;
 use super::check::{AccessRequest, ChannelUse, Denial, DenialReason};
 use super::password::PasswordHash;
-use super::rules::{RuleError, is_word};
-use super::selector::Selector;
+use super::rules::{RuleError, UnclosedSelector, is_word, merge_selectors, until_nul};
+use super::selector::{CommandRule, Selector};
 
 /// The defaults of new selectors.
 #[derive(Clone, Copy)]
@@ -89,6 +89,26 @@ impl UserRules {
         }
         let everything = self.all_selectors().any(Selector::allows_everything);
         self.is_unrestricted = everything;
+        Ok(())
+    }
+
+    /// Applies rules of ACL SETUSER in turn, of which a selector may consist of several words. If one is invalid, those
+    /// before it have taken effect.
+    ///
+    /// # Errors
+    /// An error text without its code.
+    pub fn apply_all<Rule: AsRef<[u8]>>(&mut self, rules: &[Rule], ground: SelectorDefaults<'_>) -> Result<(), Vec<u8>> {
+        let merged = merge_selectors(rules).map_err(|UnclosedSelector(place)| {
+            let begin = until_nul(rules[place].as_ref());
+            [b"Unmatched parenthesis in acl selector starting at '", begin, b"'."].concat()
+        })?;
+        for rule in &merged {
+            self.apply(rule, ground).map_err(|error| {
+                let rule = until_nul(rule);
+                let reason = format!("': {}", error.as_str());
+                [b"Error in ACL SETUSER modifier '", rule, reason.as_bytes()].concat()
+            })?;
+        }
         Ok(())
     }
 
@@ -198,6 +218,21 @@ impl UserRules {
     pub fn allows_channel(&self, usage: ChannelUse, channel: &[u8]) -> bool {
         self.all_selectors()
             .any(|selector| selector.allows_channel(usage, channel))
+    }
+
+    /// Applies the command rules again, because the commands or their categories have changed.
+    pub fn apply_commands_again(&mut self, catalogue: &CommandCatalogue) {
+        self.root_selector.apply_commands_again(catalogue);
+        for selector in &mut self.selectors {
+            selector.apply_commands_again(catalogue);
+        }
+        let everything = self.all_selectors().any(Selector::allows_everything);
+        self.is_unrestricted = everything;
+    }
+
+    /// Returns the rules of all selectors that name a command.
+    pub fn rules_about_commands(&self) -> impl Iterator<Item = &CommandRule> {
+        self.all_selectors().flat_map(Selector::named_commands)
     }
 
     /// Returns the flags that describe the login: `on` or `off`, `nopass`.

@@ -116,6 +116,7 @@
 
 mod claim;
 mod counters;
+mod current;
 mod domain;
 mod gate;
 mod lease_word;
@@ -128,6 +129,7 @@ mod unlogged;
 
 pub use claim::Claim;
 pub use counters::StripedCounters;
+pub use current::Current;
 pub use domain::{
     Domain, Exclusive, GatePassage, PassageLoan, ReadLease, SharedExclusive, SharedPassage, ThreadSeat, WriteLease,
 };

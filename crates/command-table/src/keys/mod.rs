@@ -16,7 +16,7 @@
 //! A malformed command has no keys here: step 1 ends before step 3 begins, so the walker visits no key of an earlier
 //! spec if a later one fails. The handler reports the error and accesses no key.
 
-use crate::spec::{BeginSearch, CommandSpec, FindKeys, KeyFlags, KeyShape, KeySpec, SpecialKeys};
+use crate::spec::{BeginSearch, CommandSpec, FindKeys, KeyFlags, KeyShape, KeySpec, ModuleKeys, SpecialKeys};
 
 /// The words of a request; the first is the command's name.
 #[allow(clippy::len_without_is_empty, reason = "a request has at least one word")]
@@ -121,7 +121,7 @@ pub fn walk_routed_arguments<Args: CommandArguments + ?Sized>(
     }
 }
 
-/// The largest number of key specs that a command may have.
+/// The largest number of key specs that a command of the tables may have.
 pub const MAX_KEY_SPECS: usize = 4;
 
 /// Equally spaced keys with the same flags.
@@ -167,9 +167,17 @@ fn walk_specs<Args: CommandArguments + ?Sized>(
     includes_not_keys: bool,
     visit: &mut impl FnMut(KeyPosition),
 ) -> usize {
-    debug_assert!(spec.key_specs.len() <= MAX_KEY_SPECS);
-    if matches!(spec.special_keys, SpecialKeys::GeoRadius) {
-        return walk_georadius(args, visit);
+    match spec.special_keys {
+        SpecialKeys::GeoRadius => return walk_georadius(args, visit),
+        SpecialKeys::Module(finder) if are_specs_unreliable(spec) => {
+            if let Some(count) = walk_found(finder, args, visit) {
+                return count;
+            }
+        }
+        _ => {}
+    }
+    if spec.key_specs.len() > MAX_KEY_SPECS {
+        return walk_many_specs(spec, args, includes_not_keys, visit);
     }
     let mut ranges = [KeyRange::NONE; MAX_KEY_SPECS];
     for (range, key_spec) in ranges.iter_mut().zip(spec.key_specs) {
@@ -183,6 +191,44 @@ fn walk_specs<Args: CommandArguments + ?Sized>(
     }
     let located = ranges.iter().take(spec.key_specs.len());
     located.map(|range| range.visit(visit)).sum()
+}
+
+/// Like [`walk_specs`] for more specs than fit on the stack, which only modules have.
+#[cold]
+fn walk_many_specs<Args: CommandArguments + ?Sized>(
+    spec: &CommandSpec,
+    args: &Args,
+    includes_not_keys: bool,
+    visit: &mut impl FnMut(KeyPosition),
+) -> usize {
+    let is_walked = |key_spec: &&KeySpec| includes_not_keys || !key_spec.flags.contains(KeyFlags::NOT_KEY);
+    let walked = spec.key_specs.iter().filter(is_walked);
+    let located: Result<Vec<KeyRange>, KeySpecError> = walked.map(|key_spec| locate_keys(key_spec, args)).collect();
+    match located {
+        Ok(ranges) => ranges.into_iter().map(|range| range.visit(visit)).sum(),
+        Err(KeySpecError) => walk_special(spec.special_keys, args, visit),
+    }
+}
+
+/// Returns `true` if the procedure of a module command knows more than its key specs: they name no key, or do not say
+/// how a key is used.
+fn are_specs_unreliable(spec: &CommandSpec) -> bool {
+    let mut all = spec.key_specs.iter().map(|spec| spec.flags);
+    all.clone().all(|flags| flags.contains(KeyFlags::NOT_KEY)) || all.any(|flags| flags.contains(KeyFlags::VARIABLE_FLAGS))
+}
+
+/// Visits the keys that a module's function finds. Returns `None` if this thread may not call it.
+fn walk_found<Args: CommandArguments + ?Sized>(
+    finder: ModuleKeys,
+    args: &Args,
+    visit: &mut impl FnMut(KeyPosition),
+) -> Option<usize> {
+    let words: Vec<&[u8]> = (0..args.len()).map(|index| args.arg(index)).collect();
+    let found = finder.0.find_keys(&words)?;
+    // The module may name any positions.
+    let is_argument = |(index, _): &(usize, KeyFlags)| (1..args.len()).contains(index);
+    let keys = found.into_iter().filter(is_argument);
+    Some(keys.map(|(index, flags)| visit(KeyPosition { index, flags })).count())
 }
 
 /// Returns the arguments that `spec` describes. The range is empty if the keyword is missing, or if the spec extends to
@@ -208,7 +254,7 @@ fn locate_keys<Args: CommandArguments + ?Sized>(spec: &KeySpec, args: &Args) -> 
             let key_count = parse_strict_integer(args.arg(number)).ok_or(KeySpecError)?;
             let first = begin + i64::from(first);
             let span = key_count.checked_mul(i64::from(step)).ok_or(KeySpecError)?;
-            (first, first.saturating_add(span) - i64::from(step), step)
+            (first, first.saturating_add(span).saturating_sub(i64::from(step)), step)
         }
         FindKeys::Unknown => return Err(KeySpecError),
     };
@@ -218,7 +264,7 @@ fn locate_keys<Args: CommandArguments + ?Sized>(spec: &KeySpec, args: &Args) -> 
     Ok(KeyRange {
         first: first as usize,
         last: last as usize,
-        step: step as usize,
+        step: step.max(1) as usize,
         flags: spec.flags,
     })
 }
@@ -307,6 +353,7 @@ fn walk_special<Args: CommandArguments + ?Sized>(
         SpecialKeys::GeoRadius => walk_georadius(args, visit),
         SpecialKeys::Counted(count) => walk_counted(args, count, visit),
         SpecialKeys::CountedAndStored => walk_counted_and_stored(args, visit),
+        SpecialKeys::Module(finder) => walk_found(finder, args, visit).unwrap_or(0),
         SpecialKeys::None | SpecialKeys::Set | SpecialKeys::BitField => 0,
     }
 }

@@ -15,12 +15,17 @@
 //!
 //! Names belong to the index, not to the command: `rename-command` moves an index entry and does not change the
 //! command. In replies and statistics the command keeps its original name, as in Valkey.
-
-use std::ops::Range;
+//!
+//! Modules add and remove commands while the server runs ([`modules`]): each change makes a new registry that shares
+//! the commands of the one before.
 
 use super::spec::CommandSpec;
 use super::tables::TABLES;
 use crate::keys::CommandArguments;
+
+mod modules;
+
+pub use modules::{AddCommandsError, ModuleCategory, ModuleCommandBinding};
 
 /// A command or subcommand that clients can use.
 #[derive(Debug)]
@@ -36,7 +41,7 @@ pub struct Command<H: 'static> {
     /// The full name, such as `get` or `config|get`.
     pub full_name: &'static str,
     /// The ids of the subcommands.
-    pub subcommand_ids: Range<u16>,
+    pub subcommand_ids: Box<[u16]>,
     /// The subcommands by name; empty if there are none.
     subcommand_index: NameIndex,
     /// `true` if the first word of a request names the command.
@@ -89,6 +94,13 @@ pub struct Registry<H: 'static> {
     index: NameIndex,
     /// Top-level commands by their original names, for ACL rules and for commands that the server itself runs.
     original_index: NameIndex,
+    /// The number of commands that are not those of modules. Theirs are the ids from here on.
+    built_in_count: usize,
+    /// The full names, in lower case, of the commands that modules have had, with their ids. A command that comes back
+    /// gets the same id.
+    module_ids: Vec<(String, u16)>,
+    /// The ACL categories that modules have added. They stay when the module is unloaded, because users have them.
+    module_categories: Vec<ModuleCategory>,
 }
 
 impl<H: Copy> Registry<H> {
@@ -113,6 +125,9 @@ impl<H: Copy> Registry<H> {
             commands: Vec::new(),
             index: NameIndex::EMPTY,
             original_index: NameIndex::EMPTY,
+            built_in_count: 0,
+            module_ids: Vec::new(),
+            module_categories: Vec::new(),
         };
         let mut names = Vec::new();
         let mut bound = 0;
@@ -131,6 +146,7 @@ impl<H: Copy> Registry<H> {
         assert_eq!(bound, bindings.len(), "a binding names a command that has no metadata");
         registry.index = NameIndex::new(names);
         registry.original_index = registry.index.clone();
+        registry.built_in_count = registry.commands.len();
         registry
     }
 
@@ -157,7 +173,7 @@ impl<H: Copy> Registry<H> {
             handler,
             id,
             full_name: spec.name,
-            subcommand_ids: first..first + subcommands.len() as u16,
+            subcommand_ids: (first..).take(subcommands.len()).collect(),
             subcommand_index: NameIndex::new(names.collect()),
             is_named_by_one_word: subcommands.is_empty(),
         }));
@@ -172,7 +188,7 @@ impl<H: Copy> Registry<H> {
                 handler: Some(*handler),
                 id,
                 full_name,
-                subcommand_ids: 0..0,
+                subcommand_ids: Box::default(),
                 subcommand_index: NameIndex::EMPTY,
                 is_named_by_one_word: false,
             })));
@@ -231,7 +247,8 @@ impl<H> Registry<H> {
         }
     }
 
-    /// Returns every command and subcommand by id, including disabled ones.
+    /// Returns every command and subcommand by id, including disabled ones. An id whose command is gone with its module
+    /// has a command without a name.
     pub fn commands(&self) -> &[&'static Command<H>] {
         &self.commands
     }
@@ -242,9 +259,9 @@ impl<H> Registry<H> {
     }
 
     /// Returns the subcommands of `container`, by id.
-    pub fn subcommands(&self, container: &Command<H>) -> &[&'static Command<H>] {
-        let ids = &container.subcommand_ids;
-        &self.commands[usize::from(ids.start)..usize::from(ids.end)]
+    pub fn subcommands(&self, container: &Command<H>) -> Vec<&'static Command<H>> {
+        let ids = container.subcommand_ids.iter();
+        ids.filter_map(|id| self.commands.get(usize::from(*id)).copied()).collect()
     }
 
     /// Gives a command another name, or removes it if the new name is empty.

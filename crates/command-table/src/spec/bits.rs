@@ -73,6 +73,8 @@ bit_set! {
         READONLY = "readonly",
         /// May increase the used memory. The server rejects it when `maxmemory` is exceeded and no key can be evicted.
         DENYOOM = "denyoom",
+        /// Belongs to a module.
+        MODULE = "module",
         /// Administrates the server.
         ADMIN = "admin",
         /// Belongs to publish/subscribe.
@@ -113,6 +115,12 @@ bit_set! {
         TOUCHES_ARBITRARY_KEYS = "",
         /// Acts on every database, so the user must have access to all of them. Hidden from COMMAND.
         ALL_DBS = "",
+        /// The module's function can be asked for the positions of the keys. Hidden from COMMAND.
+        MODULE_GETKEYS = "",
+        /// The module's function can be asked for the positions of the channels. Hidden from COMMAND.
+        MODULE_GETCHANNELS = "",
+        /// Exists only outside of a cluster. Hidden from COMMAND.
+        MODULE_NO_CLUSTER = "",
     }
 }
 
@@ -193,6 +201,19 @@ bit_set! {
 }
 
 impl Categories {
+    /// The largest number of categories, those of modules included.
+    pub const MAX_COUNT: usize = u64::BITS as usize;
+    /// The number of categories that exist without modules.
+    pub const BUILT_IN_COUNT: usize = Self::NAMED.len();
+
+    /// Returns the category number `index` of those that modules have added; `None` if there cannot be so many.
+    pub const fn of_module(index: usize) -> Option<Categories> {
+        match index < Self::MAX_COUNT - Self::BUILT_IN_COUNT {
+            true => Some(Categories::from_bits_retain(1 << (Self::BUILT_IN_COUNT + index))),
+            false => None,
+        }
+    }
+
     /// Returns the category of that name, in any case and without the `@`.
     pub fn parse(name: &[u8]) -> Option<Categories> {
         let matching = |(_, known): &&(Categories, &str)| known.as_bytes().eq_ignore_ascii_case(name);

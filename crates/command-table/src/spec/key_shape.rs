@@ -31,7 +31,8 @@ pub enum KeyShape {
 }
 
 impl KeyShape {
-    /// Returns the shape that `specs` describe.
+    /// Returns the shape that `specs` describe. Specs whose numbers do not fit into the other shapes, which only modules
+    /// declare, are complex.
     pub const fn of(specs: &[KeySpec]) -> KeyShape {
         let spec = match specs {
             [] => return KeyShape::None,
@@ -43,31 +44,23 @@ impl KeyShape {
         }
         let flags = spec.flags;
         match (spec.begin, spec.find) {
-            (BeginSearch::Index(index), FindKeys::Range { last: 0, .. }) => {
-                assert!(index > 0 && index <= u8::MAX as i32);
-                KeyShape::One {
-                    index: index as u8,
-                    flags,
-                }
-            }
+            (BeginSearch::Index(index @ 1..=0xff), FindKeys::Range { last: 0, .. }) => KeyShape::One {
+                index: index as u8,
+                flags,
+            },
             (
-                BeginSearch::Index(first),
+                BeginSearch::Index(first @ 1..=0xff),
                 FindKeys::Range {
-                    last,
-                    step,
+                    last: last @ -0x80..=0x7f,
+                    step: step @ 1..=0xff,
                     limit: 0 | 1,
                 },
-            ) => {
-                assert!(first > 0 && first <= u8::MAX as i32);
-                assert!(last >= i8::MIN as i32 && last <= i8::MAX as i32);
-                assert!(step > 0 && step <= u8::MAX as i32);
-                KeyShape::Range {
-                    first: first as u8,
-                    last: last as i8,
-                    step: step as u8,
-                    flags,
-                }
-            }
+            ) => KeyShape::Range {
+                first: first as u8,
+                last: last as i8,
+                step: step as u8,
+                flags,
+            },
             _ => KeyShape::Complex,
         }
     }
@@ -96,4 +89,31 @@ pub enum SpecialKeys {
     /// Like [`SpecialKeys::Counted`] with the count in argument 2, and a destination key in argument 1 that is visited
     /// last.
     CountedAndStored,
+    /// The command of a module whose function finds its keys.
+    Module(ModuleKeys),
+}
+
+/// A procedure that finds the keys of a module's command.
+pub trait KeyFinder: Sync {
+    /// Returns the positions of the keys among `words`, and the use of each. Returns `None` if the calling thread may
+    /// not run code of the module; then the key specs have to do.
+    fn find_keys(&self, words: &[&[u8]]) -> Option<Vec<(usize, KeyFlags)>>;
+}
+
+/// The procedure that finds the keys of one module command.
+#[derive(Clone, Copy)]
+pub struct ModuleKeys(pub &'static dyn KeyFinder);
+
+impl PartialEq for ModuleKeys {
+    fn eq(&self, other: &ModuleKeys) -> bool {
+        std::ptr::addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for ModuleKeys {}
+
+impl std::fmt::Debug for ModuleKeys {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("ModuleKeys")
+    }
 }

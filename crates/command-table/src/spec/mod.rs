@@ -29,7 +29,7 @@ mod key_spec;
 
 pub use arg::{ArgSpec, ArgType, block, double, integer, key, one_of, pattern, string, token, unix_time};
 pub use bits::{Categories, CommandFlags, KeyFlags, category, flag, key_flag};
-pub use key_shape::{KeyShape, SpecialKeys};
+pub use key_shape::{KeyFinder, KeyShape, ModuleKeys, SpecialKeys};
 pub use key_spec::{BeginSearch, FindKeys, KeySpec, keys, keys_after, unknown_keys};
 
 /// The group of a command: its chapter in the documentation, and its table.
@@ -44,6 +44,7 @@ pub enum Group {
     Hash,
     HyperLogLog,
     List,
+    Module,
     PubSub,
     Scripting,
     Server,
@@ -66,6 +67,7 @@ impl Group {
             Group::Hash => "hash",
             Group::HyperLogLog => "hyperloglog",
             Group::List => "list",
+            Group::Module => "module",
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
             Group::Server => "server",
@@ -94,7 +96,7 @@ impl Group {
             Group::Stream => Categories::STREAM,
             Group::String => Categories::STRING,
             Group::Transactions => Categories::TRANSACTION,
-            Group::Cluster | Group::Server => Categories::empty(),
+            Group::Cluster | Group::Module | Group::Server => Categories::empty(),
         }
     }
 }
@@ -135,6 +137,8 @@ pub struct CommandSpec {
     pub subcommands: &'static [CommandSpec],
     /// The command's group.
     pub group: Group,
+    /// The name of the module that the command belongs to.
+    pub module: &'static str,
     /// The version that added the command.
     pub since: &'static str,
     /// The time complexity.
@@ -174,6 +178,7 @@ pub const fn command(name: &'static str, arity: i32, group: Group, since: &'stat
         },
         subcommands: &[],
         group,
+        module: "",
         since,
         complexity: "",
         summary: "",
@@ -345,7 +350,7 @@ const fn legacy_range(specs: &[KeySpec]) -> (LegacyRange, bool) {
             covers_all = false;
             continue;
         };
-        if glued.first != 0 && glued.last != first - 1 {
+        if glued.first != 0 && glued.last != first.wrapping_sub(1) {
             covers_all = false;
             continue;
         }
@@ -364,7 +369,7 @@ const fn legacy_range(specs: &[KeySpec]) -> (LegacyRange, bool) {
 /// Returns the index of the last key if it is counted from the first one; returns it unchanged if it is counted from
 /// the end.
 const fn absolute_last_key(first: i32, last: i32) -> i32 {
-    if last >= 0 { first + last } else { last }
+    if last >= 0 { first.saturating_add(last) } else { last }
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The commands: one folder per group with the handlers and their bindings, and the code that the groups share.
 
-use weft_os::sync::OnceLock;
-
 pub mod bitmap;
 pub mod blocked;
 pub mod cluster;
@@ -13,6 +11,7 @@ pub mod geo;
 pub mod hash;
 pub mod hyperloglog;
 pub mod list;
+pub mod module_commands;
 pub mod perform_blocked;
 pub mod permission;
 pub mod pubsub;
@@ -27,8 +26,9 @@ pub mod transaction;
 
 use context::Binding;
 use weft_command_table::registry::Registry;
+use weft_sync::Current;
 
-static REGISTRY: OnceLock<Registry<Binding>> = OnceLock::new();
+static REGISTRY: Current<Registry<Binding>> = Current::empty();
 
 /// All commands with handlers, by group.
 pub const GROUPS: &[&[(&str, Binding)]] = &[
@@ -100,11 +100,26 @@ pub fn full_registry() -> Registry<Binding> {
 /// any thread.
 pub fn install_registry(commands: Registry<Binding>) {
     // Only a test in the same process can call this a second time, and it installs the same commands.
-    let _ = REGISTRY.set(commands);
+    REGISTRY.get_or_set(Box::leak(Box::new(commands)));
 }
 
-/// Returns the registry of commands; without a call of [`install_registry`], the commands under their original names.
+/// Makes other commands available, because a module has registered some or is gone. Threads may use those before for as
+/// long as they like.
+fn replace_registry(commands: Registry<Binding>) {
+    REGISTRY.set(Box::leak(Box::new(commands)));
+}
+
+/// Returns the current commands; without a call of [`install_registry`], those without modules under their original
+/// names.
 #[inline]
 pub fn registry() -> &'static Registry<Binding> {
-    REGISTRY.get_or_init(full_registry)
+    match REGISTRY.get() {
+        Some(commands) => commands,
+        None => first_registry(),
+    }
+}
+
+#[cold]
+fn first_registry() -> &'static Registry<Binding> {
+    REGISTRY.get_or_set(Box::leak(Box::new(full_registry())))
 }

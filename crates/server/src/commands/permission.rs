@@ -3,9 +3,10 @@
 //! A command must pass [`check`] before it is queued or runs, and again when EXEC runs it. A blocked client must pass
 //! [`check_waiter`] before it is served. See the essay of [`weft_acl`].
 
+use std::sync::Arc;
+
 use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, ThreadIndex};
-use weft_os::sync::OnceLock;
 
 use weft_resp::number::parse_i64;
 
@@ -21,23 +22,23 @@ use weft_acl::{
 };
 use weft_command_table::keys;
 use weft_command_table::keys::CommandArguments;
-use weft_command_table::registry::Command;
+use weft_command_table::registry::{Command, Registry};
 use weft_command_table::spec::{Categories, CommandFlags, CommandSpec, KeyFlags};
 use weft_config::id;
+use weft_modules::objects::positions::channel_flag;
 
-/// Returns the commands that ACL rules may name: all commands of Valkey. Those that the server implements keep their
-/// own ids.
-pub fn command_catalogue() -> &'static CommandCatalogue {
-    static CATALOGUE: OnceLock<CommandCatalogue> = OnceLock::new();
-    CATALOGUE.get_or_init(|| {
-        let registry = super::registry();
-        CommandCatalogue::of_table(
-            registry
-                .commands()
-                .iter()
-                .map(|command| (command.full_name, command.spec)),
-        )
-    })
+/// Returns the commands that ACL rules may name: all commands of Valkey and of modules. Those that exist keep their own
+/// ids.
+pub fn command_catalogue() -> Arc<CommandCatalogue> {
+    let registry = super::registry();
+    let existing = registry.commands().iter();
+    let existing = existing.map(|command| (command.full_name, command.spec));
+    let reserved = registry.built_in_count() + Registry::<Binding>::MAX_MODULE_COMMANDS;
+    Arc::new(CommandCatalogue::of_table(
+        existing,
+        reserved,
+        registry.module_categories(),
+    ))
 }
 
 // ---- the permissions that commands need -----------------------------------------------------------------------
@@ -93,6 +94,25 @@ impl<Args: CommandArguments + ?Sized> CommandPermission<'_, Args> {
         named.unwrap_or_default()
     }
 
+    /// Visits the channels that a command of a module names when it is asked for them.
+    fn each_channel_of_module(&self, visit: &mut dyn FnMut(usize, ChannelUse, &[u8])) {
+        if !self.command.spec.flags.contains(CommandFlags::MODULE_GETCHANNELS) {
+            return;
+        }
+        let Some(command) = self.command.handler.and_then(|binding| binding.module_command) else {
+            return;
+        };
+        let words: Vec<&[u8]> = (0..self.args.len()).map(|index| self.args.arg(index)).collect();
+        for position in command.find_channels(&words) {
+            let Some(channel) = words.get(position.index) else {
+                continue;
+            };
+            if let Some(usage) = usage_of_channel(position.flags) {
+                visit(position.index, usage, channel);
+            }
+        }
+    }
+
     /// Returns `true` if the command uses the client's own database.
     fn uses_selected_database(&self) -> bool {
         let spec = self.command.spec;
@@ -146,12 +166,23 @@ impl<Args: CommandArguments + ?Sized> AccessRequest for CommandPermission<'_, Ar
             "publish" | "spublish" => (1..2, ChannelUse::Name),
             "subscribe" | "ssubscribe" => (1..self.args.len(), ChannelUse::Name),
             "psubscribe" => (1..self.args.len(), ChannelUse::Pattern),
-            _ => return,
+            _ => return self.each_channel_of_module(visit),
         };
         for index in range {
             visit(index, usage, self.args.arg(index));
         }
     }
+}
+
+/// Returns the use of a channel that a module has named with these flags. `None` if it needs no permission: the module
+/// only ends a subscription.
+fn usage_of_channel(flags: u32) -> Option<ChannelUse> {
+    let needs_permission = flags & (channel_flag::PUBLISH | channel_flag::SUBSCRIBE) != 0;
+    let usage = match flags & channel_flag::PATTERN != 0 {
+        true => ChannelUse::Pattern,
+        false => ChannelUse::Name,
+    };
+    needs_permission.then_some(usage)
 }
 
 fn key_access(flags: KeyFlags) -> KeyAccess {

@@ -214,6 +214,9 @@ pub struct Metrics {
     /// A row for each thread. Most threads run no commands, so a row is allocated for the first one.
     command_rows: Box<[OnceLock<Box<CommandRow>>]>,
     command_count: usize,
+    /// The same for the commands of modules, whose ids are those from `command_count` on.
+    module_rows: Box<[OnceLock<Box<CommandRow>>]>,
+    max_module_commands: usize,
 }
 
 /// The latencies of one command on one thread, which is the only writer. Counts have 64 bits: a thread that runs a
@@ -249,14 +252,18 @@ impl LatencyRow {
 }
 
 impl Metrics {
-    /// Creates zeroed counters for `seats` threads and `command_count` commands.
-    pub fn new(seats: usize, command_count: usize) -> Self {
+    /// Creates zeroed counters for `seats` threads, `command_count` commands, and up to `max_module_commands` commands of
+    /// modules.
+    pub fn new(seats: usize, command_count: usize, max_module_commands: usize) -> Self {
+        let rows = || (0..seats).map(|_| OnceLock::new()).collect();
         Metrics {
             coordinator_row: ThreadIndex::new(seats),
             rows: StripedCounters::new(seats + 1, COUNTERS),
             maxima: [const { AtomicU64::new(0) }; MAXIMA],
-            command_rows: (0..seats).map(|_| OnceLock::new()).collect(),
+            command_rows: rows(),
             command_count,
+            module_rows: rows(),
+            max_module_commands,
         }
     }
 
@@ -314,7 +321,7 @@ impl Metrics {
     /// Records one execution of a command.
     #[inline]
     pub fn record_execution(&self, thread_index: ThreadIndex, command: usize, nanoseconds: u64, failed: bool) {
-        let row = self.command_row(thread_index);
+        let (row, command) = self.command_row(thread_index, command);
         let base = command * PER_COMMAND;
         row.add(base, 1);
         row.add(base + 1, nanoseconds as i64);
@@ -323,47 +330,68 @@ impl Metrics {
         }
     }
 
-    /// Returns the row of the calling thread.
+    /// Returns the row of the calling thread that has a command, and the index of the command there.
     #[inline]
-    fn command_row(&self, thread_index: ThreadIndex) -> &CommandRow {
-        self.command_rows[thread_index.get()].get_or_init(|| Box::new(CommandRow::new(self.command_count)))
+    fn command_row(&self, thread_index: ThreadIndex, command: usize) -> (&CommandRow, usize) {
+        let (rows, index, size) = match command.checked_sub(self.command_count) {
+            None => (&self.command_rows, command, self.command_count),
+            Some(index) => (&self.module_rows, index, self.max_module_commands),
+        };
+        let row = rows[thread_index.get()].get_or_init(|| Box::new(CommandRow::new(size)));
+        (row, index)
     }
 
-    /// Returns the rows of the threads that have run commands.
+    /// Returns the rows of the threads that have run commands, without those of modules.
     fn used_command_rows(&self) -> impl Iterator<Item = &CommandRow> {
         self.command_rows.iter().filter_map(|row| row.get().map(Box::as_ref))
     }
 
+    /// Returns the rows of the threads that have run commands of modules.
+    fn used_module_rows(&self) -> impl Iterator<Item = &CommandRow> {
+        self.module_rows.iter().filter_map(|row| row.get().map(Box::as_ref))
+    }
+
+    /// Returns the rows that may have figures of a command, and the index of the command there.
+    fn used_rows_of(&self, command: usize) -> (impl Iterator<Item = &CommandRow>, usize) {
+        let (rows, index) = match command.checked_sub(self.command_count) {
+            None => (&self.command_rows, command),
+            Some(index) => (&self.module_rows, index),
+        };
+        (rows.iter().filter_map(|row| row.get().map(Box::as_ref)), index)
+    }
+
     /// Adds to the time of a command whose execution was recorded, or subtracts from it.
     pub fn correct_time(&self, thread_index: ThreadIndex, command: usize, nanoseconds: i64) {
-        self.command_row(thread_index)
-            .add(command * PER_COMMAND + 1, nanoseconds);
+        let (row, command) = self.command_row(thread_index, command);
+        row.add(command * PER_COMMAND + 1, nanoseconds);
     }
 
     /// Records the latency of one execution.
     #[inline]
     pub fn record_latency(&self, thread_index: ThreadIndex, command: usize, nanoseconds: u64) {
-        if let Some(row) = self.command_row(thread_index).histograms.get(command) {
+        let (row, command) = self.command_row(thread_index, command);
+        if let Some(row) = row.histograms.get(command) {
             row.get_or_init(|| Box::new(LatencyRow::new())).record(nanoseconds);
         }
     }
 
     /// Records that a command was rejected.
     pub fn record_rejection(&self, thread_index: ThreadIndex, command: usize) {
-        self.command_row(thread_index).add(command * PER_COMMAND + 2, 1);
+        let (row, command) = self.command_row(thread_index, command);
+        row.add(command * PER_COMMAND + 2, 1);
     }
 
     /// Records the failure of a command whose execution was recorded as a success.
     pub fn record_failure(&self, thread_index: ThreadIndex, command: usize) {
-        self.command_row(thread_index).add(command * PER_COMMAND + 3, 1);
+        let (row, command) = self.command_row(thread_index, command);
+        row.add(command * PER_COMMAND + 3, 1);
     }
 
     /// Returns the figures of one command over all threads.
     pub fn command(&self, command: usize) -> CommandFigures {
-        let base = command * PER_COMMAND;
         let sum = |figure: usize| {
-            let rows = self.used_command_rows();
-            let total: i64 = rows.map(|row| row.counters.sum(base + figure)).sum();
+            let (rows, command) = self.used_rows_of(command);
+            let total: i64 = rows.map(|row| row.counters.sum(command * PER_COMMAND + figure)).sum();
             total.max(0) as u64
         };
         CommandFigures {
@@ -385,10 +413,12 @@ impl Metrics {
     }
 
     fn of_all_commands(&self, figure: usize) -> u64 {
-        let indexes = (0..self.command_count).map(|command| command * PER_COMMAND + figure);
+        let indexes = |count: usize| (0..count).map(move |command| command * PER_COMMAND + figure);
         let sum = || -> i64 {
-            let rows = self.used_command_rows();
-            rows.map(|row| row.counters.sum_of(indexes.clone())).sum()
+            let all = self.used_command_rows().map(|row| (row, self.command_count));
+            let of_modules = self.used_module_rows().map(|row| (row, self.max_module_commands));
+            let all = all.chain(of_modules);
+            all.map(|(row, count)| row.counters.sum_of(indexes(count))).sum()
         };
         statistics::read_in_one_step(sum).max(0) as u64
     }
@@ -419,18 +449,24 @@ impl Metrics {
 
     /// Returns the rows of the threads that have recorded latencies of the command.
     fn latency_rows(&self, command: usize) -> impl Iterator<Item = &LatencyRow> {
-        self.used_command_rows()
-            .filter_map(move |row| row.histograms.get(command)?.get().map(Box::as_ref))
+        let (rows, command) = self.used_rows_of(command);
+        rows.filter_map(move |row| row.histograms.get(command)?.get().map(Box::as_ref))
     }
 
     /// Resets all figures of commands.
     pub fn reset_commands(&self) {
-        for row in self.used_command_rows() {
-            (0..self.command_count * PER_COMMAND).for_each(|index| row.counters.reset(index));
+        for command in 0..self.command_count + self.max_module_commands {
+            self.reset_command(command);
         }
-        for command in 0..self.command_count {
-            self.reset_histogram(command);
+    }
+
+    /// Resets all figures of one command.
+    pub fn reset_command(&self, command: usize) {
+        let (rows, index) = self.used_rows_of(command);
+        for row in rows {
+            (0..PER_COMMAND).for_each(|figure| row.counters.reset(index * PER_COMMAND + figure));
         }
+        self.reset_histogram(command);
     }
 }
 
@@ -523,7 +559,7 @@ mod tests {
 
     #[test]
     fn only_threads_that_run_commands_have_rows() {
-        let metrics = Metrics::new(100, 3);
+        let metrics = Metrics::new(100, 3, 0);
         assert_eq!(
             (metrics.commands_processed(), metrics.used_command_rows().count()),
             (0, 0)
@@ -545,7 +581,7 @@ mod tests {
 
     #[test]
     fn a_maximum_is_the_highest_since_the_last_reset() {
-        let metrics = Metrics::new(2, 1);
+        let metrics = Metrics::new(2, 1, 0);
         for value in [5, 9, 7] {
             metrics.raise(Maximum::FullestBatch, value);
         }
@@ -558,7 +594,7 @@ mod tests {
 
     #[test]
     fn percentiles_and_doublings_agree_with_the_samples() {
-        let metrics = Metrics::new(2, 3);
+        let metrics = Metrics::new(2, 3, 0);
         for seat in 0..2 {
             for _ in 0..50 {
                 metrics.record_latency(ThreadIndex::new(seat), 1, 900);
@@ -575,7 +611,7 @@ mod tests {
 
     #[test]
     fn a_latency_beyond_the_last_bucket_is_counted_in_it() {
-        let metrics = Metrics::new(1, 1);
+        let metrics = Metrics::new(1, 1, 0);
         for nanoseconds in [1 << 41, 1 << 42, u64::MAX] {
             metrics.record_latency(ThreadIndex::new(0), 0, nanoseconds);
         }
@@ -585,7 +621,7 @@ mod tests {
 
     #[test]
     fn counts_below_powers_are_exact_and_sums_are_those_of_the_samples() {
-        let metrics = Metrics::new(2, 1);
+        let metrics = Metrics::new(2, 1, 0);
         let samples = [0, 1, 255, 256, 257, 1023, 1024, 5000, 1 << 30];
         for (index, nanoseconds) in samples.into_iter().enumerate() {
             metrics.record_latency(ThreadIndex::new(index % 2), 0, nanoseconds);
@@ -597,7 +633,7 @@ mod tests {
 
     #[test]
     fn counts_of_latencies_exceed_32_bits() {
-        let metrics = Metrics::new(1, 1);
+        let metrics = Metrics::new(1, 1, 0);
         metrics.record_latency(ThreadIndex::new(0), 0, 100);
         let row = metrics.latency_rows(0).next().expect("it has a row");
         row.buckets[bucket_of(100)].store(u64::from(u32::MAX), Ordering::Relaxed);

@@ -69,7 +69,7 @@ fn check_users(config: &Config) -> Result<(), StartError> {
         .map(|directive| directive.arguments.as_slice())
         .collect();
     let all_channels = config.choice(id::ACL_PUBSUB_DEFAULT) == "allchannels";
-    check_declarations(&lines, permission::command_catalogue(), all_channels).map_err(
+    check_declarations(&lines, &permission::command_catalogue(), all_channels).map_err(
         |InvalidUserDirective { line, reason }| {
             let advice = format!("user takes the name of a user and its rules. {ADVICE_FOR_RULES}");
             directives[line].error_with_advice(reason, advice)

@@ -8,9 +8,7 @@ use weft_resp::{Reply, glob};
 
 use weft_command_table::keys::{CommandArguments, KeyPosition, walk_keys};
 use weft_command_table::registry::{Command, Lookup, Registry};
-use weft_command_table::spec::{
-    ArgSpec, ArgType, BeginSearch, Categories, CommandFlags, CommandSpec, FindKeys, KeySpec,
-};
+use weft_command_table::spec::{ArgSpec, ArgType, BeginSearch, CommandFlags, CommandSpec, FindKeys, KeySpec};
 
 /// Returns the top-level commands that lists of all commands show.
 fn listed_commands<H>(registry: &Registry<H>) -> impl Iterator<Item = &'static Command<H>> + Clone {
@@ -67,11 +65,14 @@ pub fn list<H, Args: CommandArguments + ?Sized>(registry: &Registry<H>, args: &A
     };
     let is_listed = |command: &&Command<H>| match filter {
         CommandListFilter::None => true,
-        CommandListFilter::Module => false,
-        CommandListFilter::Category(category) => command.spec.acl_categories.intersects(category),
+        CommandListFilter::Module(name) => !name.is_empty() && command.spec.module.as_bytes() == name,
+        CommandListFilter::Category(name) => {
+            let category = registry.category(name);
+            category.is_some_and(|category| command.spec.acl_categories.intersects(category))
+        }
         CommandListFilter::Pattern(pattern) => glob::matches(pattern, command.full_name.as_bytes(), true),
     };
-    let with_subcommands = |command| std::iter::once(command).chain(registry.subcommands(command).iter().copied());
+    let with_subcommands = |command| std::iter::once(command).chain(registry.subcommands(command));
     let listed: Vec<&Command<H>> = listed_commands(registry)
         .flat_map(with_subcommands)
         .filter(is_listed)
@@ -85,10 +86,10 @@ pub fn list<H, Args: CommandArguments + ?Sized>(registry: &Registry<H>, args: &A
 /// The filter of COMMAND LIST.
 enum CommandListFilter<'a> {
     None,
-    /// Only the commands of a module. No module has commands.
-    Module,
+    /// Only the commands of the module of this name.
+    Module(&'a [u8]),
     /// Only the commands in a category. An unknown category is the empty set.
-    Category(Categories),
+    Category(&'a [u8]),
     Pattern(&'a [u8]),
 }
 
@@ -101,11 +102,9 @@ impl<'a> CommandListFilter<'a> {
         }
         let (kind, value) = (args.arg(3), args.arg(4));
         if kind.eq_ignore_ascii_case(b"module") {
-            Some(CommandListFilter::Module)
+            Some(CommandListFilter::Module(value))
         } else if kind.eq_ignore_ascii_case(b"aclcat") {
-            Some(CommandListFilter::Category(
-                Categories::parse(value).unwrap_or(Categories::empty()),
-            ))
+            Some(CommandListFilter::Category(value))
         } else if kind.eq_ignore_ascii_case(b"pattern") {
             Some(CommandListFilter::Pattern(value))
         } else {
@@ -203,7 +202,7 @@ fn reply_command_info<H>(registry: &Registry<H>, command: &Command<H>, out: &mut
     out.integer(i64::from(spec.legacy_range.first));
     out.integer(i64::from(spec.legacy_range.last));
     out.integer(i64::from(spec.legacy_range.step));
-    reply_categories(spec.acl_categories, out);
+    reply_categories(&registry.category_names(spec.acl_categories), out);
     out.set(spec.tips.len());
     for tip in spec.tips {
         out.bulk(tip.as_bytes());
@@ -226,9 +225,9 @@ fn reply_names(names: impl Iterator<Item = &'static str> + Clone, out: &mut Repl
     }
 }
 
-fn reply_categories(categories: Categories, out: &mut Reply<'_>) {
-    out.set(categories.names().count());
-    for name in categories.names() {
+fn reply_categories(names: &[&str], out: &mut Reply<'_>) {
+    out.set(names.len());
+    for name in names {
         out.simple(&format!("@{name}"));
     }
 }
@@ -295,8 +294,12 @@ fn reply_field_unless_empty(name: &str, value: &str, out: &mut Reply<'_>) {
 fn reply_command_docs<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {
     let spec = command.spec;
     let subcommands = registry.subcommands(command);
+    // Only commands of modules lack a summary or a version.
     let fields = [
+        !spec.summary.is_empty(),
+        !spec.since.is_empty(),
         !spec.complexity.is_empty(),
+        !spec.module.is_empty(),
         has_doc_flags(spec),
         !spec.deprecated_since.is_empty(),
         !spec.replaced_by.is_empty(),
@@ -304,11 +307,12 @@ fn reply_command_docs<H>(registry: &Registry<H>, command: &Command<H>, out: &mut
         !spec.args.is_empty(),
         !subcommands.is_empty(),
     ];
-    out.map(3 + fields.into_iter().filter(|is_present| *is_present).count());
-    reply_field("summary", spec.summary, out);
-    reply_field("since", spec.since, out);
+    out.map(1 + fields.into_iter().filter(|is_present| *is_present).count());
+    reply_field_unless_empty("summary", spec.summary, out);
+    reply_field_unless_empty("since", spec.since, out);
     reply_field("group", spec.group.name(), out);
     reply_field_unless_empty("complexity", spec.complexity, out);
+    reply_field_unless_empty("module", spec.module, out);
     reply_doc_flags(spec, out);
     reply_field_unless_empty("deprecated_since", spec.deprecated_since, out);
     reply_field_unless_empty("replaced_by", spec.replaced_by, out);

@@ -81,7 +81,8 @@ fn histogram(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Writes the histograms of the named commands in the order of the names, also of one that is named again. The name of
 /// a container stands for its subcommands. Names that do not exist are skipped. Without names, all commands are shown.
 fn write_histograms<'n>(reply: &mut Reply<'_>, metrics: &Metrics, names: impl Iterator<Item = &'n [u8]>) {
-    let commands = registry().commands();
+    let registry = registry();
+    let commands = registry.commands();
     let mut writer = HistogramWriter {
         metrics,
         parts: vec![None; commands.len()],
@@ -93,12 +94,11 @@ fn write_histograms<'n>(reply: &mut Reply<'_>, metrics: &Metrics, names: impl It
         commands.iter().for_each(|command| writer.write(reply, command));
     }
     for name in names {
-        if let Some(named) = registry().find_by_full_name(name) {
+        if let Some(named) = registry.find_by_full_name(name) {
             writer.write(reply, named);
-            let subcommands = named.subcommand_ids.clone().map(usize::from);
-            subcommands
-                .filter_map(|id| commands.get(id))
-                .for_each(|command| writer.write(reply, command));
+            for subcommand in registry.subcommands(named) {
+                writer.write(reply, subcommand);
+            }
         }
     }
     reply.end_map(begun, writer.shown);

@@ -9,7 +9,7 @@ use crate::observability::latency::LatencyMonitor;
 /// Returns the reply to LATENCY HISTOGRAM after one call of each of four commands.
 fn histograms(names: &[&str], protocol: Protocol) -> String {
     let commands = registry();
-    let metrics = Metrics::new(2, commands.commands().len());
+    let metrics = Metrics::new(2, commands.commands().len(), 0);
     for (index, name) in ["set", "config|set", "get", "config|get"].into_iter().enumerate() {
         let command = commands.find_by_full_name(name.as_bytes()).expect("it exists");
         metrics.record_latency(ThreadIndex::new(index % 2), usize::from(command.id), 1000);

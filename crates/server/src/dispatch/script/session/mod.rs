@@ -68,7 +68,6 @@ use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::log;
-use crate::observability::metrics::Metrics;
 use crate::observability::used_memory::UsedMemory;
 use crate::replication::ReplicationState;
 use crate::state::{
@@ -470,14 +469,13 @@ fn end_unit(
 
 /// Creates a server that shares only the parameters and the number of databases.
 fn create_scratch_server(server: &Server) -> Arc<Server> {
-    let commands = crate::commands::registry().commands().len();
     let scratch = Arc::new(Server::new(ServerParts {
         config: server.config.snapshot(),
         acl: Acl::new(permission::command_catalogue()),
         keyspace: server.keyspace.new_scratch_keyspace(),
         cluster: None,
         workers: 0,
-        metrics: Metrics::new(1, commands),
+        metrics: crate::commands::module_commands::new_metrics(1),
         lazyfree: server.background.lazyfree.clone(),
         // There is no receiver, so work for other threads is discarded.
         background: channel().0,
