@@ -68,3 +68,6 @@ unsafe fn writable_key<'a>(pointer: *mut ModuleKey, kind: KeyKind) -> Result<&'a
     }
     Ok(key)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,8 @@
 //! A function that changes a value makes before-images, updates counts, and wakes blocked clients. It is not
 //! propagated, publishes no event but `new`, and marks no watches: the module closes the key for that, or says it.
 
+#[cfg(test)]
+pub mod fake;
 mod hash;
 mod lifetime;
 mod list;
