@@ -16,16 +16,16 @@ pub const DIRECTIVES: [(&str, &str); 5] = [
         "the name of a command and its new name; \"\" removes the command",
     ),
     ("user", "the name of a user and its rules"),
-    ("loadmodule", "the path of a module"),
+    ("loadmodule", "the path of a module and its arguments"),
     ("sentinel", "the words of a Sentinel"),
 ];
 
 /// Advice for a line whose quotes are not closed.
 pub const FOR_QUOTES: &str = "Close the quotes that the line opens, with a blank or the end of the line behind them. \
                              Within double quotes, \\\" is a quote and \\\\ a backslash.";
-/// Advice for the directives of modules.
+/// Advice for the settings of modules.
 pub const FOR_MODULES: &str =
-    "Weft loads no modules: remove the lines loadmodule, and the settings of modules, whose names have a dot.";
+    "A setting whose name has a dot belongs to a module: load that module with loadmodule, or remove the line.";
 /// Advice for the directive of Sentinels.
 pub const FOR_SENTINEL: &str = "Weft does not run as a Sentinel: remove the line.";
 /// Advice for a log file that cannot be opened.

@@ -2,7 +2,8 @@
 //!
 //! The options of the command line are lines too. They follow the file and standard input, so the last line about a
 //! parameter wins. `save` lines accumulate, and `client-output-buffer-limit` changes only the classes it names.
-//! `user` and `rename-command` lines are collected for the modules that process them. `loadmodule` is an error.
+//! `user`, `rename-command` and `loadmodule` lines, and the settings of modules, are collected for those that process
+//! them.
 
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -280,12 +281,7 @@ impl ConfigFileReader {
             (b"include", [path]) => self.include(path, depth)?,
             (b"rename-command", [_, _]) => self.origin.renamed_commands.push(directive()),
             (b"user", [_, ..]) => self.origin.users.push(directive()),
-            // A server without the module would lack commands that its clients, its files and its primary may use.
-            (b"loadmodule", [path, ..]) => {
-                let path = String::from_utf8_lossy(path);
-                let reason = format!("Can't load module from {path}: server aborting");
-                return Err(LineError::new(reason, advice::FOR_MODULES));
-            }
+            (b"loadmodule", [_, ..]) => self.origin.modules.push(directive()),
             (b"sentinel", []) => {}
             (b"sentinel", _) => {
                 let reason = "sentinel directive while not in sentinel mode";
@@ -297,6 +293,7 @@ impl ConfigFileReader {
             }
             _ if name.contains(&b'.') => {
                 self.module_setting = Some((String::from_utf8_lossy(name).into(), place.clone()));
+                self.origin.module_settings.push((name.to_vec(), arguments.join(&b' ')));
             }
             _ => return Err(LineError::new(BAD_DIRECTIVE, advice::for_directive(name))),
         }
@@ -324,7 +321,10 @@ impl ConfigFileReader {
                 advice,
             })
         };
-        if let Some((setting, place)) = self.module_setting {
+        // With modules, the start checks that each setting is used.
+        if let Some((setting, place)) = self.module_setting
+            && self.origin.modules.is_empty()
+        {
             return Err(StartError::AtLine {
                 text: format!("Unused Module Configuration: {setting}"),
                 place,

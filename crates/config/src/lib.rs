@@ -43,7 +43,7 @@ mod tests;
 pub use advice::similar_of;
 pub use command_line::{CommandLine, StartAction, program_version};
 pub use parameters::{ChangeAction, ParameterFlags, ParameterId, find, id};
-pub use rewrite::{ConfigRewriteError, RewriteScope};
+pub use rewrite::{ConfigRewriteError, RewriteScope, RewrittenDirectives};
 pub use set::{ApplyResult, ParameterFailure, SetError, SetPermissions};
 pub use specials::{ClientClass, OutputBufferLimit, PrimaryAddress, keyspace_events};
 pub use start_error::StartError;

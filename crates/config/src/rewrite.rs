@@ -47,21 +47,20 @@ pub enum RewriteScope {
 }
 
 impl Config {
-    /// Rewrites the file. `users` are the users in the form of the file: the name, then the rules. They are left out if
-    /// `aclfile` is used.
+    /// Rewrites the file.
     ///
     /// # Errors
     /// When there is no file, or it cannot be read or replaced. The old file is unchanged then.
-    pub fn rewrite(&self, users: &[Vec<u8>], extent: RewriteScope) -> Result<(), ConfigRewriteError> {
+    pub fn rewrite(&self, directives: &RewrittenDirectives, extent: RewriteScope) -> Result<(), ConfigRewriteError> {
         let file = self.file().ok_or(ConfigRewriteError::NoFile)?;
         let _changing = self.change_lock.lock();
-        rewrite_file(self, file, users, extent)?;
+        rewrite_file(self, file, directives, extent)?;
         self.forget_locations();
         Ok(())
     }
 
     /// Returns the updated text of the file that contained `old`.
-    pub fn rewritten(&self, old: &[u8], users: &[Vec<u8>], extent: RewriteScope) -> Vec<u8> {
+    pub fn rewritten(&self, old: &[u8], directives: &RewrittenDirectives, extent: RewriteScope) -> Vec<u8> {
         let mut document = ConfigDocument::read(old);
         for id in ParameterId::all() {
             let mut wanted = required_lines(self, id);
@@ -77,7 +76,8 @@ impl Config {
             });
         }
         let users_in_file = self.text(id::ACLFILE).is_empty();
-        let users: Vec<RewrittenLine> = users
+        let users: Vec<RewrittenLine> = directives
+            .users
             .iter()
             .filter(|_| users_in_file)
             .map(|user| RewrittenLine {
@@ -86,16 +86,50 @@ impl Config {
             })
             .collect();
         document.update(LineOwner::Users, &users, |_, _| false);
+        document.update(LineOwner::Modules, &directives.module_lines(), |_, _| false);
+        if !directives.module_settings.is_empty() {
+            document.update(LineOwner::ModuleSettings, &directives.setting_lines(), |_, _| false);
+        }
         document.text()
     }
 }
 
-fn rewrite_file(config: &Config, file: &Path, users: &[Vec<u8>], extent: RewriteScope) -> io::Result<()> {
+fn rewrite_file(config: &Config, file: &Path, directives: &RewrittenDirectives, extent: RewriteScope) -> io::Result<()> {
     let old = match fs::read(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
         old => old?,
     };
-    replace_file(file, &config.rewritten(&old, users, extent))
+    replace_file(file, &config.rewritten(&old, directives, extent))
+}
+
+/// What the file has to contain besides parameters.
+#[derive(Clone, Debug, Default)]
+pub struct RewrittenDirectives {
+    /// The users in the form of the file: the name, then the rules. They are left out if `aclfile` is used.
+    pub users: Vec<Vec<u8>>,
+    /// The loaded modules: the path, then the arguments.
+    pub modules: Vec<Vec<Vec<u8>>>,
+    /// The names and values of the settings of modules that differ from their defaults.
+    pub module_settings: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl RewrittenDirectives {
+    fn module_lines(&self) -> Vec<RewrittenLine> {
+        let quoted = |words: &Vec<Vec<u8>>| words.iter().map(|word| quote_if_needed(word)).collect::<Vec<_>>();
+        let modules = self.modules.iter().map(|words| RewrittenLine {
+            line: [b"loadmodule ", quoted(words).join(&b' ').as_slice()].concat(),
+            append_if_missing: true,
+        });
+        modules.collect()
+    }
+
+    fn setting_lines(&self) -> Vec<RewrittenLine> {
+        let settings = self.module_settings.iter().map(|(name, value)| RewrittenLine {
+            line: [name.as_slice(), b" ", quote_argument(value).as_slice()].concat(),
+            append_if_missing: true,
+        });
+        settings.collect()
+    }
 }
 
 /// The owner of lines.
@@ -103,6 +137,8 @@ fn rewrite_file(config: &Config, file: &Path, users: &[Vec<u8>], extent: Rewrite
 enum LineOwner {
     Parameter(ParameterId),
     Users,
+    Modules,
+    ModuleSettings,
 }
 
 /// A line that the file has to contain.
@@ -147,6 +183,8 @@ impl ConfigDocument {
         let owner = match parameters::find(name) {
             Some(named) => Some(LineOwner::Parameter(named.id)),
             None if name.eq_ignore_ascii_case(b"user") => Some(LineOwner::Users),
+            None if name.eq_ignore_ascii_case(b"loadmodule") => Some(LineOwner::Modules),
+            None if name.contains(&b'.') => Some(LineOwner::ModuleSettings),
             None if is_directive(name) => None,
             None => return self.lines.push([NOT_UNDERSTOOD, line].concat()),
         };

@@ -43,6 +43,9 @@ pub(super) struct ConfigOrigin {
     pub(super) file: Option<PathBuf>,
     pub(super) users: Vec<ConfigDirective>,
     pub(super) renamed_commands: Vec<ConfigDirective>,
+    pub(super) modules: Vec<ConfigDirective>,
+    /// The names and values of the settings of modules, in the order of the lines.
+    pub(super) module_settings: Vec<(Vec<u8>, Vec<u8>)>,
     /// The places of the last lines about parameters, in words.
     pub(super) locations: BTreeMap<ParameterId, String>,
 }
@@ -258,6 +261,16 @@ impl Config {
     /// to remove the command.
     pub fn renamed_commands(&self) -> &[ConfigDirective] {
         &self.origin.renamed_commands
+    }
+
+    /// Returns the `loadmodule` lines of the file. Their arguments are the path and the arguments of the module.
+    pub fn modules(&self) -> &[ConfigDirective] {
+        &self.origin.modules
+    }
+
+    /// Returns the names and values of the settings of modules, in the order of their lines.
+    pub fn module_settings(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        &self.origin.module_settings
     }
 
     /// Returns the names and printed values of the parameters that match one of the patterns, each name once, sorted by

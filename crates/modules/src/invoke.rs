@@ -79,7 +79,11 @@ pub fn run_command(command: &'static ModuleCommand, session: &mut dyn Session, c
     context.command.set(Some(command));
     call_into(&command.module, session, || {
         // SAFETY: the context and the strings live until the function has returned. The module may retain strings.
-        unsafe { function(context.as_pointer(), strings.as_mut_ptr(), strings.len() as c_int) };
+        unsafe {
+            context.strings.set(&strings);
+            function(context.as_pointer(), strings.as_mut_ptr(), strings.len() as c_int);
+            context.strings.set(&[]);
+        }
         for string in strings {
             // SAFETY: this function is a holder of each string.
             unsafe { ModuleString::release(string) };

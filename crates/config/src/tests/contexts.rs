@@ -85,7 +85,6 @@ fn errors_say_what_would_be_valid() {
             "There is no parameter 'no-such-parameter'; weft-server --print-default-config prints all of them.",
         ),
         ("requirepass \"a", crate::advice::FOR_QUOTES),
-        ("loadmodule /m.so", crate::advice::FOR_MODULES),
         ("foo.bar 1", crate::advice::FOR_MODULES),
     ];
     for (line, expected) in cases {
@@ -151,7 +150,7 @@ fn settings_are_found_by_their_parameter() {
         "the option did not set this value"
     );
     assert_eq!(config.setting_location(id::BIND), line(4, &main));
-    config.rewrite(&[], crate::RewriteScope::ChangedOnly).expect("rewrites");
+    config.rewrite(&crate::RewrittenDirectives::default(), crate::RewriteScope::ChangedOnly).expect("rewrites");
     assert_eq!(config.setting_location(id::BIND), None, "the line may be elsewhere now");
 }
 

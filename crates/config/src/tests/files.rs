@@ -139,14 +139,6 @@ fn some_errors_concern_the_whole_configuration() {
     let log = failure("logfile /nonexistent/place/log");
     assert_eq!(log, format!("{head}Can't open the log file: No such file or directory"));
     assert_eq!(failure("foo.bar 1"), "Unused Module Configuration: foo.bar");
-    let module = failure("port 1\nloadmodule /m.so a b");
-    assert_eq!(
-        module,
-        format!(
-            "{head}Reading the configuration file, at line 2\n>>> 'loadmodule /m.so a b'\n\
-             Can't load module from /m.so: server aborting"
-        )
-    );
     let missing = failure("include /nonexistent/x");
     assert_eq!(
         missing,

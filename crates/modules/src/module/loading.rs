@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::RwLock;
 
-use super::Module;
+use super::{Module, registered_commands};
 use crate::api;
 use crate::invoke;
 use crate::objects::context::{Caller, Context};
@@ -141,6 +141,11 @@ pub fn load(session: &mut dyn Session, path: &str, args: &[Vec<u8>]) -> Result<A
         return Err(error);
     }
     invoke::call_into(&module, session, || drop(context));
+    if let Err(reason) = registered_commands::publish(&module) {
+        log::warn!("{reason}");
+        discard(session, &module);
+        return Err(LoadError::InitializationFailed(path.to_owned()));
+    }
     module.loading.store(false, Ordering::Relaxed);
     LOADED.write().push(module.clone());
     Ok(module)
@@ -157,6 +162,7 @@ fn discard(session: &mut dyn Session, module: &Arc<Module>) {
             cleanups.into_iter().for_each(|cleanup| cleanup());
         }
     });
+    module.unloaded.store(true, Ordering::Release);
     if let Some(library) = module.library.lock().take()
         && let Err(error) = library.close()
     {

@@ -35,6 +35,8 @@ pub struct Module {
     pub args: Mutex<Vec<Vec<u8>>>,
     /// `true` until its load function has returned.
     loading: AtomicBool,
+    /// `true` once it was unloaded, or its load has failed: nothing calls it any more.
+    unloaded: AtomicBool,
     /// What keeps it from being unloaded.
     pub usage: Usage,
     /// Its commands.
@@ -87,6 +89,7 @@ impl Module {
             options: AtomicI32::new(0),
             args: Mutex::default(),
             loading: AtomicBool::new(true),
+            unloaded: AtomicBool::new(false),
             usage: Usage::default(),
             commands: registered_commands::RegisteredCommands::default(),
             library: Mutex::default(),
@@ -127,6 +130,11 @@ impl Module {
     /// Returns `true` until its load function has returned.
     pub fn is_loading(&self) -> bool {
         self.loading.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` once it was unloaded, or its load has failed: its functions are not called any more.
+    pub fn is_unloaded(&self) -> bool {
+        self.unloaded.load(Ordering::Acquire)
     }
 
     /// Returns `true` if it checks for errors when it reads a file.

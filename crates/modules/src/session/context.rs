@@ -11,6 +11,10 @@ pub trait ContextSession {
     /// Returns `true` if the commands of the client must not fail: it is the primary, or a file is loaded.
     fn must_obey_client(&self, client_id: u64) -> bool;
 
+    /// Lets other threads through the gate for a moment, because this one waits for the home worker. Returns `false` if
+    /// the server has ended.
+    fn open_gate_briefly(&mut self) -> bool;
+
     /// Lets other threads through the gate for a moment. They refuse the commands of their clients. `busy_reply` is the
     /// text of that refusal; `None` for the usual one. `serves_clients` is `true` if clients get it, too, and not only
     /// events are handled.

@@ -370,6 +370,11 @@ fn check_replication_state(
     }
     let is_busy = replication_state.contains(ReplicationState::SCRIPT_BUSY)
         && !command.spec.flags.contains(CommandFlags::ALLOW_BUSY);
+    if replication_state.contains(ReplicationState::MODULE_BUSY)
+        && !command.spec.flags.contains(CommandFlags::ALLOW_BUSY)
+    {
+        return Some(module_busy_error(&thread.server));
+    }
     if is_busy && config.choice(id::BUSY_REPLY_SCOPE) == "all" {
         return script_flags::busy_error(&thread.server);
     }
@@ -447,6 +452,17 @@ pub fn admit_script(
             Admission::Run
         }
         other => other,
+    }
+}
+
+/// Returns the error of a command while a module gives way to clients.
+fn module_busy_error(server: &Server) -> CommandError {
+    match server.modules.busy_reply() {
+        Some(text) => CommandError::from_text(format!("BUSY {text}")),
+        None => CommandError::from_text(format!(
+            "BUSY {} is busy running a module command.",
+            server.config.product_name()
+        )),
     }
 }
 

@@ -762,7 +762,9 @@ fn admit_again(
     let admission = admit(thread, client, request.command, || request.args(input), keys);
     match request.binding.mode {
         HandlerMode::Script => admit_script(thread, client, admission, request.command, request.args(input)),
-        HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep => admission,
+        HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep | HandlerMode::Module => {
+            admission
+        }
     }
 }
 

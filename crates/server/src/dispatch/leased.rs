@@ -15,7 +15,7 @@ use super::expired_sources::{self, SourceLeases};
 use super::leases::lease_slot;
 use super::request::{Outcome, Request};
 use super::thread::ThreadState;
-use super::{pins, script};
+use super::{modules, pins, script};
 
 /// The number of keys above which commands leave the worker. Leasing and looking up one key takes about 40 ns.
 const MAX_KEYS_ON_WORKER: usize = if cfg!(feature = "simulated") { 20 } else { 5000 };
@@ -154,6 +154,10 @@ pub fn run_exclusive(
     if let Err(error) = check_migrating_slot(thread, request, keys, &held, connection) {
         return reply_redirection(thread, request, keys, connection, error);
     }
+    if request.binding.mode == HandlerMode::Module {
+        return modules::command::run(thread, all, request, keys, connection);
+    }
+    let held = HeldLeases::Exclusive(all);
     let outcome = match expired_sources::must_delete_expired(thread, request.command) {
         true => delete_expired_and_run(thread, None, request, keys, held, connection),
         false => run_handler(thread, None, request, keys, held, connection),

@@ -61,6 +61,14 @@ pub fn evict_to_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     check_limit(thread, pass);
 }
 
+/// Returns `true` if [`evict_to_limit`] would check the limit now.
+#[inline]
+pub fn must_check(thread: &ThreadState) -> bool {
+    let limit = &thread.memory_limit;
+    let is_recent = limit.cell.is_some() && limit.batch == thread.batches && memory::thread_balance() < limit.look_at;
+    thread.tunables.max_memory != 0 && !is_recent
+}
+
 /// The memory of messages is not counted for one to two such periods after they were created, in milliseconds. By then
 /// they are sent, unless their receivers are slow.
 pub const MESSAGE_PERIOD_MS: u64 = 10;

@@ -83,7 +83,7 @@ fn track_read_keys(ctx: &Context<'_, '_>) -> usize {
     ctx.keys.len()
 }
 
-fn is_shown_to_monitors(flags: CommandFlags) -> bool {
+pub(super) fn is_shown_to_monitors(flags: CommandFlags) -> bool {
     !flags.intersects(CommandFlags::ADMIN.union(CommandFlags::SKIP_MONITOR))
 }
 

@@ -276,7 +276,10 @@ impl Planner<'_> {
             ) if command.spec.accepts_arg_count(args.len()) => {
                 let binding = *binding;
                 plans.may_need_exclusive_mode |=
-                    matches!(binding.mode, HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep);
+                    matches!(
+                        binding.mode,
+                        HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep | HandlerMode::Module
+                    );
                 keys::walk_keys(command.spec, &args, &mut |position: keys::KeyPosition| {
                     let hash = self.keyspace.hasher.hash_in::<CLUSTERED>(args.argument(position.index));
                     let write = binding.writes_all_keys || !position.flags.is_read_only();

@@ -160,6 +160,10 @@ pub fn queue_command(
             || binding.has_undeclared_keys
             || binding.queries_workers
             || transaction.has_uncertain_databases;
+        if binding.mode == HandlerMode::Module {
+            (transaction.runs_modules, transaction.needs_exclusive) = (true, true);
+            transaction.must_stay_on_worker = true;
+        }
         if binding.mode == HandlerMode::Script {
             transaction.runs_script = true;
             if script_flags::may_query_workers(&thread.server, request.command, args) {

@@ -119,7 +119,7 @@ pub(super) fn busy_error_of_refused(
         // Another thread than that of the overdue script may have the token for a moment.
         Some(ScriptRefusal::Token) if script_failures > Some(ANNOUNCE_AFTER_FAILURES) => return busy_error(server),
         Some(ScriptRefusal::Slot(slot)) => Some(slot),
-        Some(ScriptRefusal::Token) | None => None,
+        Some(ScriptRefusal::Token | ScriptRefusal::Home) | None => None,
     };
     let queued = client.transaction.as_deref();
     let queued = queued.map_or(&[][..], |transaction| &transaction.keys);

@@ -75,6 +75,19 @@ pub(super) struct ServingContext<'s, 'h, 'p> {
     pub refused_slots: HashSet<SlotIndex>,
     /// The operations that a pause holds back.
     pub paused: PausedOperations,
+    /// The service of calls of modules.
+    pub module_service: ModuleService,
+}
+
+/// The service of waiters that are calls of modules. The home worker serves one of them at a time, in exclusive mode: the
+/// module learns of the reply before the unit ends.
+pub(super) enum ModuleService {
+    /// This thread does not serve them.
+    Refused,
+    /// The first one is served.
+    One,
+    /// This one was served, with this reply. Nothing else is served any more.
+    Ended(Arc<Waiter>, Vec<u8>),
 }
 
 /// The operations of waiting clients that a pause holds back.
@@ -111,6 +124,8 @@ enum ServiceRefusal {
     Slots(Vec<SlotIndex>),
     /// Clients are paused.
     Pause,
+    /// The waiter is a call of a module.
+    Module,
 }
 
 /// The queues of a key that could not be served, and the reason.
@@ -127,6 +142,8 @@ pub(super) struct RefusedKeys {
     pub contended: VecDeque<UnservedKey>,
     /// Those that a pause holds back.
     pub paused: VecDeque<UnservedKey>,
+    /// Those of `contended` whose next waiter is a call of a module.
+    pub for_home: VecDeque<ReadyKey>,
     /// All of them.
     keys: HashSet<ReadyKey>,
 }
@@ -138,6 +155,11 @@ impl RefusedKeys {
             ServiceRefusal::Slots(slots) => (&mut self.contended, slots, false),
             // Unless reads are held back, too, the clients that only read have been served.
             ServiceRefusal::Pause => (&mut self.paused, vec![key.slot], !paused.reads),
+            // The client that has made the key ready gets its reply once the module has got its own.
+            ServiceRefusal::Module => {
+                self.for_home.push_back(key.clone());
+                (&mut self.contended, vec![key.slot], false)
+            }
         };
         self.keys.insert(key.clone());
         keys.push_back(UnservedKey {
@@ -205,8 +227,13 @@ fn serve_ready_keys<'p>(
         further_leases,
         refused_slots: HashSet::new(),
         paused,
+        module_service: ModuleService::Refused,
     };
-    serve_keys(ready.into(), &mut service)
+    let mut refused = serve_keys(ready.into(), &mut service);
+    if !refused.for_home.is_empty() {
+        server.serve_module_calls_at_home(std::mem::take(&mut refused.for_home));
+    }
+    refused
 }
 
 fn contended_keys(keys: VecDeque<UnservedKey>) -> Option<Box<UnservedKeys>> {
@@ -274,6 +301,9 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             reason,
             queues: Vec::new(),
         };
+        if matches!(self.context.module_service, ModuleService::Ended(..)) {
+            return Err(refused_for(ServiceRefusal::Module));
+        }
         self.ensure_leased(key.slot, key.slot).map_err(refused_for)?;
         let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
         let mut refused: Option<RefusedQueues> = None;
@@ -350,6 +380,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
                 continue;
             }
             if let Some(refusal) = self.refusal_of(&waiter) {
+                self.check_module_service(&waiter)?;
                 self.remove_waiter(&waiter, key);
                 if waiter.try_claim() {
                     self.refuse_waiter(&waiter, refusal);
@@ -368,9 +399,13 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
                 }
                 return Ok(());
             }
+            self.check_module_service(&waiter)?;
             self.remove_waiter(&waiter, key);
             if waiter.try_claim() {
-                self.perform_operation(&waiter, target);
+                match waiter.is_module_call {
+                    true => self.perform_module_call(&waiter, target),
+                    false => self.perform_operation(&waiter, target),
+                }
             }
         }
     }
@@ -393,6 +428,34 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
                 waiting.remove_waiter(&key.name, waiter, &server.clients.blocked)
             });
         }
+    }
+
+    /// Checks that this thread may serve a waiter.
+    fn check_module_service(&self, waiter: &Waiter) -> Result<(), ServiceRefusal> {
+        match self.context.module_service {
+            ModuleService::Ended(..) => Err(ServiceRefusal::Module),
+            ModuleService::Refused if waiter.is_module_call => Err(ServiceRefusal::Module),
+            ModuleService::Refused | ModuleService::One => Ok(()),
+        }
+    }
+
+    /// Performs the operation of a claimed waiter that is a call of a module. The unit does not end with it.
+    fn perform_module_call(&mut self, waiter: &Arc<Waiter>, key: &WaitKey) {
+        let mut bytes = Vec::new();
+        let mut reply = Reply::new(&mut bytes, waiter.protocol);
+        let dirty = self.context.effects.dirty;
+        let is_muted = !self.context.server.modules.calls.is_propagated(waiter.park_id);
+        self.context.effects.log_writer.is_muted = is_muted;
+        let result = perform_blocked::perform(waiter, key, self, &mut reply);
+        if let Err(error) = result {
+            bytes.clear();
+            error.append_to(&mut bytes);
+        }
+        let effects = &mut *self.context.effects;
+        let (target, changed) = (effects.hooks.log_target(), effects.dirty > dirty);
+        effects.log_writer.end_call(target, waiter.db, changed, [].into_iter());
+        effects.log_writer.is_muted = false;
+        self.context.module_service = ModuleService::Ended(waiter.clone(), bytes);
     }
 
     /// Performs the operation of a claimed waiter.
@@ -482,8 +545,15 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
     /// Ends the wait of a claimed waiter whose command is refused.
     fn refuse_waiter(&mut self, waiter: &Arc<Waiter>, refusal: CommandRefusal) {
         debug_assert!(waiter.is_claimed(), "a waiter is claimed before its wait ends");
-        self.mark_served(waiter);
         let mut reply = Vec::new();
+        if waiter.is_module_call {
+            if let CommandRefusal::Error(error, _) = refusal {
+                error.append_to(&mut reply);
+            }
+            self.context.module_service = ModuleService::Ended(waiter.clone(), reply);
+            return;
+        }
+        self.mark_served(waiter);
         let refusal = match refusal {
             CommandRefusal::Silent => None,
             CommandRefusal::Error(error, reason) => {

@@ -23,7 +23,7 @@ use crate::net::client_snapshot::ClientSnapshot;
 use crate::observability::hot_keys::HotKeySampler;
 use crate::observability::used_memory::ThreadBalance;
 use crate::replication::ReplicationState;
-use crate::state::{Server, UnservedKeys};
+use crate::state::{HomeStandby, Server, UnservedKeys};
 use weft_cluster::Cluster;
 use weft_cluster::view::ClusterView;
 use weft_command_table::registry::Command;
@@ -60,6 +60,8 @@ pub struct ThreadState {
     pub has_killed_clients: bool,
     /// The direction in which the slot of the admitted command moves, if it does.
     pub moving: Option<SlotMigration>,
+    /// The home worker, while this thread is in exclusive mode and runs code of modules there.
+    pub home_standby: Option<HomeStandby>,
     /// The replication state bits at the last passage of the gate.
     pub replication_state: ReplicationState,
     /// A copy of the configuration parameters that commands read.
@@ -160,6 +162,7 @@ impl ThreadState {
             has_killed_clients: false,
             unit_time: None,
             moving: None,
+            home_standby: None,
             replication_state: server.replication.state_bits(),
             tunables,
             may_leave: true,

@@ -65,6 +65,7 @@ use super::execute::{apply_effects, reply_redirection};
 use super::execution_order;
 use super::expired_sources;
 use super::hot_keys;
+use super::modules;
 use super::notifications::{self, Caller};
 use super::pins::{self, PinWait, PlannedChanges};
 use super::propagate;
@@ -529,6 +530,13 @@ fn run_queued_command<'p>(
     }
     if binding.mode == HandlerMode::Script {
         let failed = script::run_in_transaction(thread, pass, command, args, held, client, output);
+        let length = output.len() - length_before;
+        record_queued_command(thread, command, queued, args, client, failed, length);
+        return NextStep::Reply;
+    }
+    if binding.mode == HandlerMode::Module {
+        let keys = transaction.keys_of(queued);
+        let failed = modules::command::run_in_transaction(thread, (command, binding), args, keys, held, client, output);
         let length = output.len() - length_before;
         record_queued_command(thread, command, queued, args, client, failed, length);
         return NextStep::Reply;

@@ -13,7 +13,7 @@ use crate::state::{UnservedKey, UnservedKeys};
 use super::effects::free_removed_values;
 use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::propagate;
-use super::serve::{PausedOperations, ServingContext, notify_served_clients, serve_keys};
+use super::serve::{ModuleService, PausedOperations, ServingContext, notify_served_clients, serve_keys};
 use super::thread::ThreadState;
 
 /// The maximum number of keys of one list that a worker attempts to serve in a turn.
@@ -134,6 +134,7 @@ fn attempt_key(
         further_leases: &mut further_leases,
         refused_slots: std::mem::take(refused_slots),
         paused,
+        module_service: ModuleService::Refused,
     };
     service.effects.hooks = thread.server.keyspace.hooks.current();
     let mut refused = serve_keys(VecDeque::from([unserved.key]), &mut service);
@@ -146,6 +147,10 @@ fn attempt_key(
     );
     propagate::commit_unit(&mut thread.effects);
     NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_recorded_effects(None);
+    if !refused.for_home.is_empty() && thread.server.is_home(thread.thread_index) {
+        // The job that was sent when the keys became ready did not serve them, because clients were paused.
+        thread.server.serve_module_calls_at_home(refused.for_home);
+    }
     refused.contended.append(&mut refused.paused);
     Ok(refused.contended)
 }

@@ -74,6 +74,8 @@ bitflags::bitflags! {
         const SCRIPT = 1 << 24;
         /// The client represents the caller of a module while a command that the module calls runs.
         const MODULE_CALL = 1 << 27;
+        /// The commands of the client's transaction run.
+        const EXECUTING = 1 << 27;
         /// The client's scripts run in debugger sessions (SCRIPT DEBUG).
         const DEBUG_SCRIPTS = 1 << 21;
         /// The debugger sessions are synchronous: all other clients wait, and the script's writes are kept.
@@ -251,6 +253,8 @@ pub enum ScriptRefusal {
     Slot(SlotIndex),
     /// The token.
     Token,
+    /// A command of a module, for which the script has to run in exclusive mode on the home worker.
+    Home,
 }
 
 /// Figures for CLIENT LIST that only the connection knows.

@@ -55,6 +55,10 @@ pub struct Connection {
     pub state: ConnectionState,
     /// `true` if the batch that is being collected contains plans of this connection.
     pub is_in_batch: bool,
+    /// `true` if the request at `consumed` runs code of a module, for which the connection moves to the home worker.
+    pub is_moving_home: bool,
+    /// `true` once a request has run code of a module. The connection then stays on the home worker.
+    pub has_used_modules: bool,
     /// `true` if the input may hold further complete requests.
     pub has_more_requests: bool,
     /// The number of bytes in flight to the client when idle clients were last looked for.
@@ -125,6 +129,8 @@ impl Connection {
             waiter: None,
             state: ConnectionState::Ready,
             is_in_batch: false,
+            is_moving_home: false,
+            has_used_modules: false,
             has_more_requests: false,
             unsent_at_sweep: 0,
             is_peer_done: false,

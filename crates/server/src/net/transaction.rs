@@ -59,6 +59,8 @@ pub struct Transaction {
     pub is_denied_out_of_memory: bool,
     /// Set if a command needs exclusive use of the keyspace.
     pub needs_exclusive: bool,
+    /// Set if a command runs code of a module: EXEC runs on the home worker.
+    pub runs_modules: bool,
     /// Set if a command reports about clients, for which EXEC needs their snapshots.
     pub reports_clients: bool,
     /// The snapshots of the other clients right before EXEC, once they have been requested and collected.

@@ -66,6 +66,8 @@ bitflags::bitflags! {
         const ROLE_CHANGE_PENDING = 1 << 6;
         /// The server imports the data of another server, which decides when keys expire (`import-mode`).
         const IMPORT_MODE = 1 << 7;
+        /// A module runs for long, and gives way to clients, which get errors.
+        const MODULE_BUSY = 1 << 8;
     }
 }
 

@@ -22,6 +22,7 @@ use crate::check;
 use crate::cluster_node::bus::ClusterBus;
 use crate::commands::permission;
 use crate::dispatch::apply_threads;
+use crate::dispatch::modules;
 use crate::keyspace::hash::{KeyHasher, secrets_from_seed};
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
@@ -30,7 +31,6 @@ use crate::net::listeners::{ListenError, ListenerKinds, Listeners};
 use crate::notify::messages::update_event_hook;
 use crate::observability::log::{self, LogDestination};
 use crate::observability::memory;
-use crate::observability::metrics::Metrics;
 use crate::observability::syslog::{self, Syslog};
 use crate::observability::used_memory::UsedMemory;
 use crate::persistence::{aof, rdb_file};
@@ -243,7 +243,10 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     if let Some(material) = parts.tls {
         server.tls.install(material);
     }
-    load_users(&server.acl, &server.config)?;
+    let has_modules = !server.config.modules().is_empty();
+    if !has_modules {
+        load_users(&server.acl, &server.config)?;
+    }
     server
         .replication
         .set_state_bits(ReplicationState::IMPORT_MODE, server.config.boolean(id::IMPORT_MODE));
@@ -254,6 +257,16 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     server.persistence.dumps.record_save(server.lifecycle.started_unix_s, 0);
     server.record_startup_memory();
+    modules::lifecycle::prepare(&server);
+    let (mut made, mut threads) = (Some(made), Vec::new());
+    if has_modules && let Some(made) = made.take() {
+        // Their code runs on a worker, and data files and users may name what they add.
+        parts.cpus.use_server_cpus();
+        threads = start_workers(made)?;
+        parts.cpus.use_background_cpus();
+        modules::lifecycle::load_configured(&server).map_err(|modules::lifecycle::ModuleFailed| StartFailure)?;
+        load_users(&server.acl, &server.config)?;
+    }
     let loading = LoadingThread::begin(&server)?;
     let metrics_endpoint = start_metrics_endpoint(&server, parts.metrics_endpoint)?;
     // The ownership of slots depends on the loaded data, and must be settled before the first client.
@@ -274,7 +287,9 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     crate::runtime::background::start(&server, jobs_out, scripts_out)
         .map_err(log_fatal("cannot start the background threads"))?;
     parts.cpus.use_server_cpus();
-    let threads = start_workers(made)?;
+    if let Some(made) = made {
+        threads = start_workers(made)?;
+    }
     crate::replication::replica::start(&server).map_err(log_fatal("cannot start the thread of replication"))?;
     crate::replication::primary::start(&server, supply_out)
         .map_err(log_fatal("cannot start the thread that serves replicas"))?;
@@ -448,7 +463,7 @@ fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: Thread
     aof::load_at_start(server, all, thread_index).map_err(|aof::AofFailed| StartFailure)?;
     // The metrics of replayed commands are discarded.
     server.stats.metrics.reset_commands();
-    aof::open_at_start(server, all).map_err(|aof::AofFailed| StartFailure)
+    aof::open_at_start(server, all, thread_index).map_err(|aof::AofFailed| StartFailure)
 }
 
 fn configure_log_file(config: &Config) {
@@ -569,7 +584,7 @@ pub(crate) fn create_server(
         keyspace: Keyspace::with_slots(config.databases(), seats, create_hasher(&config)),
         cluster,
         workers,
-        metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
+        metrics: crate::commands::module_commands::new_metrics(seats),
         lazyfree: LazyFree::start(memory.clone()).map_err(log_fatal("cannot start the freeing thread"))?,
         background,
         script_jobs,

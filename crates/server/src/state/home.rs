@@ -8,15 +8,17 @@
 //! 2. The home worker itself does not wait for a job. It runs what it has to run in place.
 //! 3. A thread in exclusive mode does not send a job and wait, but lends its own session (`dispatch/modules/lending.rs`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::ThreadIndex;
+use weft_base::{ParkId, ThreadIndex};
 use weft_modules::session::Session;
 use weft_os::sync::mpsc::{RecvTimeoutError, sync_channel};
 
 use super::{Message, Server};
 use crate::keyspace::Exclusive;
+use crate::keyspace::ready_keys::ReadyKey;
 
 /// The worker on which the code of modules runs.
 pub const HOME_WORKER: ThreadIndex = ThreadIndex::new(0);
@@ -30,6 +32,10 @@ pub trait HomeThread {
     fn with_session(&mut self, run: &mut dyn FnMut(&mut dyn Session));
     /// Calls `run` with the whole keyspace.
     fn with_keyspace(&mut self, run: &mut dyn FnMut(&mut Exclusive<'_>));
+    /// Serves the calls of modules that wait for these keys.
+    fn serve_module_calls(&mut self, keys: VecDeque<ReadyKey>);
+    /// Ends a blocked call of a module with this reply; `None` if its time is over.
+    fn end_module_call(&mut self, park_id: ParkId, reply: Option<Vec<u8>>);
 }
 
 /// A job for the home worker.

@@ -36,6 +36,7 @@ use links::LinkVisitor;
 use weft_acl::{Acl, AclAccount};
 use weft_cluster::Cluster;
 use weft_config::Config;
+use weft_modules::session::lending::LentJob;
 use weft_os::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
 use weft_os::sync::mpsc::{self, SyncSender};
@@ -44,6 +45,7 @@ use weft_tls::TlsState;
 
 mod acknowledgement;
 mod background_work;
+pub mod blocked_calls;
 mod collect_clients;
 mod directory;
 mod durability;
@@ -51,6 +53,7 @@ mod home;
 pub mod idle_clock;
 mod links;
 mod memory;
+mod modules;
 mod moving_connections;
 mod parts;
 mod pause;
@@ -64,6 +67,7 @@ pub use background_work::{
 pub use collect_clients::{ClientCollection, ClientVisitorHost, close_killed_clients};
 pub use home::{HOME_WORKER, HomeJob, HomeThread};
 pub use links::{DebuggedClients, SessionRegistration};
+pub use modules::{HomeStandby, Modules};
 pub use moving_connections::MovingConnections;
 pub use parts::ServerParts;
 pub use pause::{Pause, PauseReason};
@@ -166,6 +170,17 @@ pub enum Message {
     },
     /// Run this in exclusive mode, between two batches. Only the home worker gets such messages.
     RunAtHome(HomeJob),
+    /// Run this at once: a thread in exclusive mode lends its session. Only the home worker gets such messages.
+    RunLent(LentJob),
+    /// Run only these jobs until the sender is dropped. Only the home worker gets such messages.
+    StandBy(mpsc::Receiver<LentJob>),
+    /// A call of a module waits until this time. Only the home worker gets such messages.
+    BeginCallTimer {
+        /// The time, in milliseconds since the Unix epoch.
+        at_ms: u64,
+        /// The park id of the call.
+        park_id: ParkId,
+    },
     /// Slots with due keys are queued.
     ExpireDue,
     /// The worker must read the allocator's count at the end of this turn.
@@ -521,6 +536,11 @@ pub struct UnservedKey {
 /// Runs the commands of a file with exclusive access to the keyspace; the number is the thread's row of counters.
 pub type ReplayFn = fn(&Arc<Server>, &mut Exclusive<'_>, ThreadIndex, &mut AofReader<File>) -> ReplayOutcome;
 
+/// Calls a function where the code of modules may run, while the calling thread has exclusive mode; the number is the
+/// thread's row of counters. That is the home worker if it was summoned ([`Server::summon_home`]).
+pub type CallModulesFn =
+    fn(&Arc<Server>, &mut Exclusive<'_>, ThreadIndex, &mut Option<HomeStandby>, &mut (dyn FnMut() + Send));
+
 /// The outcome of replaying the commands of a file.
 pub enum ReplayOutcome {
     /// The file was replayed to its end.
@@ -628,6 +648,8 @@ pub struct Server {
     pub persistence: Persistence,
     /// Scripts and functions.
     pub scripting: Scripts,
+    /// Modules.
+    pub modules: Modules,
     /// Work for the threads that are not workers.
     pub background: Background,
     /// Counters and recorded history.

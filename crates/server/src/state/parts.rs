@@ -74,6 +74,7 @@ impl Server {
             slot_migrations: Default::default(),
             persistence: Persistence::default(),
             scripting: Default::default(),
+            modules: Default::default(),
             background: Background::new(
                 parts.background,
                 parts.script_jobs,

@@ -8,7 +8,7 @@ use weft_reactor::Waker;
 
 use super::{
     BackgroundJob, ClientDirectory, CoordinatorCommand, DebuggedClients, MovingConnections, Pause,
-    PendingAcknowledgement, PrimaryThreadCommand, ReplayFn, Server, SlotMigrationCommand,
+    PendingAcknowledgement, PrimaryThreadCommand, CallModulesFn, ReplayFn, Server, SlotMigrationCommand,
 };
 use crate::clients_waiting::{blocking, watch};
 use crate::keyspace::Seat;
@@ -118,6 +118,8 @@ pub struct Persistence {
     pub aof_files: Mutex<AofFiles>,
     /// Executes the commands of a file. Set at the start, since command execution is a layer above.
     pub replay: OnceLock<ReplayFn>,
+    /// Calls modules. Set at the start, since the sessions of modules are a layer above.
+    pub call_modules: OnceLock<CallModulesFn>,
     /// The snapshot that is being written.
     pub snapshot: SnapshotState,
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use weft_command_table::spec::{
@@ -46,6 +47,8 @@ pub struct ModuleCommand {
     pub parent: Option<&'static ModuleCommand>,
     /// The metadata. The module may add to it.
     pub spec: Mutex<CommandSpec>,
+    /// `true` if it runs on any worker, under the leases of its keys.
+    slot_safe: AtomicBool,
 }
 
 impl ModuleCommand {
@@ -72,7 +75,19 @@ impl ModuleCommand {
             function,
             parent,
             spec: Mutex::new(new_spec(name, module_name, arity, flags, keys)),
+            slot_safe: AtomicBool::new(false),
         }))
+    }
+
+    /// Returns `true` if it runs on any worker, under the leases of its keys, and not at home in exclusive mode.
+    #[inline]
+    pub fn is_slot_safe(&self) -> bool {
+        self.slot_safe.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether it is slot-safe.
+    pub fn set_slot_safe(&self, is_slot_safe: bool) {
+        self.slot_safe.store(is_slot_safe, Ordering::Relaxed);
     }
 
     /// Returns the metadata for the registry.

@@ -12,7 +12,10 @@ use crate::runtime::config_changes;
 use crate::runtime::config_changes::ConfigSetError;
 use crate::state::Server;
 use weft_cluster::state::BusStatistics;
-use weft_config::{ConfigChangeGuard, ConfigRewriteError, ParameterId, RewriteScope, SetError, SetPermissions, id};
+use weft_config::{
+    ConfigChangeGuard, ConfigRewriteError, ParameterId, RewriteScope, RewrittenDirectives, SetError, SetPermissions, id,
+};
+use weft_modules::module::loading;
 use weft_os::atomic::Ordering;
 
 /// The subcommands.
@@ -163,7 +166,16 @@ fn rewrite_with_scope(ctx: &mut Context<'_, '_>, scope: RewriteScope, error_pref
 pub fn rewrite_file(server: &Server, scope: RewriteScope) -> Result<(), ConfigRewriteError> {
     // Begun before the users are read, so that a file with older users does not replace one with newer users.
     let _change = server.config.begin_change();
-    let result = server.config.rewrite(&server.acl.describe_users(), scope);
+    let words = |module: &Arc<Module>| {
+        let path = [module.path.clone().into_bytes()];
+        path.into_iter().chain(module.args.lock().iter().cloned()).collect()
+    };
+    let directives = RewrittenDirectives {
+        users: server.acl.describe_users(),
+        modules: loading::loaded().iter().map(words).collect(),
+        module_settings: Vec::new(),
+    };
+    let result = server.config.rewrite(&directives, scope);
     match &result {
         Ok(()) => log::notice!("CONFIG REWRITE executed with success."),
         Err(error) => log::warning!("CONFIG REWRITE failed: {error}"),

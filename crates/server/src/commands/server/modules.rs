@@ -1,16 +1,17 @@
-//! MODULE: the only module is the built-in script engine, and no other can be loaded.
+//! MODULE LIST and HELP. The dispatcher loads and unloads modules.
 
-use crate::commands::context::{Binding, CommandResult, Context, leased};
-use crate::commands::error::CommandError;
-use crate::observability::log;
+use crate::commands::context::{Binding, CommandResult, Context, leased, module};
+use weft_modules::module::loading;
+use weft_os::atomic::Ordering;
+use weft_resp::Reply;
 
 /// The subcommands.
 pub const BINDINGS: &[(&str, Binding)] = &[
     ("module|help", leased(help)),
     ("module|list", leased(list)),
-    ("module|load", leased(load)),
-    ("module|loadex", leased(load)),
-    ("module|unload", leased(unload)),
+    ("module|load", module(None)),
+    ("module|loadex", module(None)),
+    ("module|unload", module(None)),
 ];
 
 /// The script engine, which Valkey lists as a module.
@@ -36,37 +37,29 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let modules = loading::loaded();
     let reply = &mut ctx.reply;
-    reply.array(1);
-    reply.map(4);
-    reply.bulk(b"name");
-    reply.bulk(SCRIPT_ENGINE_NAME);
-    reply.bulk(b"ver");
-    reply.integer(1);
-    reply.bulk(b"path");
-    reply.bulk(SCRIPT_ENGINE_NAME);
-    reply.bulk(b"args");
-    reply.array(0);
+    reply.array(1 + modules.len());
+    write_module(reply, SCRIPT_ENGINE_NAME, 1, SCRIPT_ENGINE_NAME, &[]);
+    for module in &modules {
+        let version = i64::from(module.version.load(Ordering::Relaxed));
+        let args = module.args.lock();
+        write_module(reply, module.name().as_bytes(), version, module.path.as_bytes(), &args);
+    }
     Ok(())
 }
 
-/// Fails as Valkey does if it cannot load a library.
-fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let path = String::from_utf8_lossy(ctx.arg(2));
-    log::warning!("Module {path} failed to load: this server has no modules");
-    Err(CommandError::constant(
-        "ERR Error loading the extension. Please check the server logs.",
-    ))
-}
-
-fn unload(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let reason = match ctx.arg(2) {
-        SCRIPT_ENGINE_NAME => "operation not possible.",
-        _ => "no such module with that name",
-    };
-    log::warning!(
-        "Error unloading module {}: {reason}",
-        String::from_utf8_lossy(ctx.arg(2))
-    );
-    Err(CommandError::from_text(format!("ERR Error unloading module: {reason}")))
+fn write_module(reply: &mut Reply<'_>, name: &[u8], version: i64, path: &[u8], args: &[Vec<u8>]) {
+    reply.map(4);
+    reply.bulk(b"name");
+    reply.bulk(name);
+    reply.bulk(b"ver");
+    reply.integer(version);
+    reply.bulk(b"path");
+    reply.bulk(path);
+    reply.bulk(b"args");
+    reply.array(args.len());
+    for arg in args {
+        reply.bulk(arg);
+    }
 }

@@ -25,6 +25,16 @@
 //! 5. No thread waits for the home worker while it is inside the gate or holds a lease. A thread in exclusive mode that
 //!    needs the home worker lends its session ([`weft_modules::session`]).
 
+mod calls;
+pub mod command;
+mod context;
+pub mod home;
+mod keys;
+mod latency;
+pub mod lifecycle;
+mod lock;
+mod registry;
+
 use std::sync::Arc;
 
 use weft_base::{ClientId, DbIndex, ThreadIndex};
@@ -34,7 +44,7 @@ use crate::keyspace::access::{HeldLeases, Keys, ScriptLeases};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::Client;
-use crate::state::{Server, UnservedKeys};
+use crate::state::{NextStep, Server, UnservedKeys};
 use weft_modules::session::{Host, Session};
 
 use super::thread::{LeasedCall, ThreadState};
@@ -81,6 +91,17 @@ pub struct ModuleSession<'s, 'p> {
     pub pass: Option<&'p GatePassage<'p>>,
     /// The client of the command that runs; a client without a connection in callbacks that no client has caused.
     pub client: &'s mut Client,
+    /// The command of the client that runs; `None` in callbacks and in calls from modules.
+    pub call: Option<&'s mut ModuleCall>,
+}
+
+/// The command of a module that a client has sent, while it runs.
+#[derive(Default)]
+pub struct ModuleCall {
+    /// `true` if the client may be blocked: the command is no part of a transaction or a script.
+    pub may_block: bool,
+    /// The step after the command. With [`NextStep::Reply`] the client gets what the module has replied.
+    pub next_step: NextStep,
 }
 
 impl<'s, 'p> ModuleSession<'s, 'p> {
@@ -92,16 +113,29 @@ impl<'s, 'p> ModuleSession<'s, 'p> {
             access: SessionAccess::Exclusive(all),
             pass: None,
             client,
+            call: None,
         }
     }
 
-    /// Borrows a session for code of a module that is called from within this one.
+    /// Borrows a session for code of a module that is called from within this one, not by a client.
     pub fn reborrow(&mut self) -> ModuleSession<'_, 'p> {
         ModuleSession {
             thread: self.thread,
             access: self.access.reborrow(),
             pass: self.pass,
             client: self.client,
+            call: None,
+        }
+    }
+
+    /// Borrows a session for code of a module that acts for another client.
+    pub fn reborrow_for<'r>(&'r mut self, client: &'r mut Client) -> ModuleSession<'r, 'p> {
+        ModuleSession {
+            thread: self.thread,
+            access: self.access.reborrow(),
+            pass: self.pass,
+            client,
+            call: None,
         }
     }
 
@@ -119,7 +153,7 @@ impl<'s, 'p> ModuleSession<'s, 'p> {
         run: impl FnOnce(&mut Keys<'_, 'p>) -> R,
     ) -> Option<R> {
         let mut ranges = Vec::with_capacity(names.len());
-        let mut joined = Vec::new();
+        let joined;
         let words: &[u8] = match names {
             [name] => name,
             _ => {

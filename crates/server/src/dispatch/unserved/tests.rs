@@ -82,6 +82,7 @@ fn add_waiter(server: &Server, seat: &mut Seat, slot: usize, operation: Blocking
         deadline_ms: None,
         demotions: None,
         tracks_reads: false,
+        is_module_call: false,
         permission: WaiterPermission {
             account: client.login.account().clone(),
             acl_version: server.acl.version(),

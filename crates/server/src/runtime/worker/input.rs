@@ -131,6 +131,9 @@ impl Worker {
             return;
         }
         let is_between_requests = matches!(connection.state, ConnectionState::Ready | ConnectionState::Deferred);
+        if connection.is_moving_home && is_between_requests {
+            return self.move_home(token);
+        }
         if let Some(full_mailbox) = connection.full_mailbox.filter(|_| is_between_requests) {
             let link = self.thread.server.worker(full_mailbox.worker);
             let left_ms = full_mailbox.until_ms.saturating_sub(self.thread.now_ms);

@@ -11,7 +11,7 @@
 //! Every loop of a turn is bounded: connections by the reactor, requests per connection by the planner, plans per batch
 //! by [`MAX_PLANS_PER_BATCH`], expiry by time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ use crate::commands::context::NextStep;
 use crate::dispatch::batch::{self, BatchConnections};
 use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::memory_limit;
+use crate::dispatch::modules;
 use crate::dispatch::plan::Plans;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::{Seat, expiry};
@@ -33,12 +34,13 @@ use crate::net::kill_mark::KillMark;
 use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
-use crate::state::{ClientVisitor, Message, SentQuery, Server, WorkerAnswer};
+use crate::state::{ClientVisitor, HomeJob, Message, SentQuery, Server, WorkerAnswer};
 use parking::{AbandonedParts, Departure, PartialReplies};
 use pending_sends::PendingSends;
 use waits::{ClientWait, Waits};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
+use weft_scripting::Requester;
 
 mod client_eviction;
 mod deliveries;
@@ -151,6 +153,10 @@ pub struct Worker {
     partial_replies: HashMap<ClientId, PartialReplies>,
     /// The remaining parts of transactions whose clients have disconnected, by the park id of the current part.
     abandoned_parts: HashMap<ParkId, AbandonedParts>,
+    /// What other threads have asked the home worker to run in exclusive mode.
+    home_jobs: VecDeque<HomeJob>,
+    /// The name under which it waits for exclusive mode for them.
+    home_requester: Requester,
     /// The departures of connections that first send withheld output, by client.
     departures: BTreeMap<ClientId, Departure>,
     plans: Plans,
@@ -220,6 +226,7 @@ impl Worker {
         if link.waker.set(reactor.waker()).is_err() {
             return Err(std::io::Error::other("this worker runs already"));
         }
+        let home_requester = server.scripting.running.new_requester();
         Ok(Worker {
             id,
             thread: ThreadState::new(server, ThreadIndex::new(seat.index())),
@@ -229,6 +236,8 @@ impl Worker {
             waits: Waits::default(),
             partial_replies: HashMap::new(),
             abandoned_parts: HashMap::new(),
+            home_jobs: VecDeque::new(),
+            home_requester,
             departures: BTreeMap::new(),
             plans: Plans::default(),
             ready_tokens: Vec::new(),
@@ -294,6 +303,7 @@ impl Worker {
                 break patience;
             }
         };
+        self.server().worker(self.id).note_end();
         self.finish_sending(Instant::now() + patience);
         let tokens: Vec<usize> = (0..self.clients.slots.len()).collect();
         for token in tokens {
@@ -379,6 +389,7 @@ impl Worker {
         let delayed = (!self.delayed_answers.is_empty()).then_some(OVERDUE_CHECK_INTERVAL);
         let must_look_again = !self.thread.effects.removed_watches.is_empty()
             || !self.delayed_tokens.is_empty()
+            || !self.home_jobs.is_empty()
             || (self.is_expiring && self.overloaded_worker.is_some());
         let look_again = must_look_again.then_some(Duration::from_millis(1));
         [self.waits.retry_pause(), look_again, until_next, delayed]
@@ -390,6 +401,7 @@ impl Worker {
     fn run_turn(&mut self) {
         self.begin_turn();
         self.read_mail();
+        self.run_home_jobs();
         if !self.delayed_answers.is_empty() {
             self.send_delayed_answers();
         }
@@ -512,6 +524,19 @@ impl Worker {
         free_removed_values(&mut thread.effects, &thread.server);
         thread.effects.log_writer.wake();
         thread.collect_ready_keys();
+    }
+
+    /// Runs what other threads have asked the home worker to run.
+    fn run_home_jobs(&mut self) {
+        if self.home_jobs.is_empty() {
+            return;
+        }
+        self.send_pending_before_gate();
+        modules::home::run_jobs(&mut self.thread, &mut self.seat, &mut self.home_jobs, self.home_requester);
+        self.server().stats.activities.end(self.thread.thread_index);
+        self.deliver_notifications();
+        self.deliver_local_replies();
+        self.delete_found_expired();
     }
 
     /// Ends a connection's part of a batch: discards executed bytes, notes its replies, plans its next turn.

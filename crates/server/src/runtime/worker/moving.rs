@@ -13,7 +13,7 @@ use crate::dispatch::batch::BatchConnections as _;
 use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::observability::metrics::Counter;
-use crate::state::{BlockedCommand, Message};
+use crate::state::{BlockedCommand, HOME_WORKER, Message};
 
 /// Clients whose messages would be out of order if the connection moved.
 const NEVER_MOVED: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
@@ -47,6 +47,23 @@ impl Worker {
             self.abandon_waiter(blocked.waiter);
         }
         self.server().end_move();
+    }
+
+    /// Moves a connection whose next request runs code of a module to the home worker, once it has its replies.
+    pub(crate) fn move_home(&mut self, token: usize) {
+        let may_leave = self.clients.connection(token).is_some_and(|connection| {
+            connection.state = ConnectionState::Ready;
+            connection.output.is_empty() && !connection.is_in_batch
+        });
+        if may_leave && self.server().clients.moving.try_begin_move() {
+            if let Some(connection) = self.clients.connection(token) {
+                connection.is_moving_home = false;
+            }
+            self.hand_over(token, HOME_WORKER);
+        } else if let Some(connection) = self.clients.connection(token) {
+            connection.state = ConnectionState::Deferred;
+            self.delayed_tokens.push(token);
+        }
     }
 
     /// Gives connections that are between requests, or wait for keys, to the workers `to`.
@@ -120,7 +137,7 @@ impl Worker {
         let waits = &self.waits;
         self.clients.connection(token).is_some_and(|connection| {
             let idle = connection.state == ConnectionState::Ready || waits.is_waiting_for_keys(connection.client.id);
-            let stays = connection.client.flags.intersects(NEVER_MOVED);
+            let stays = connection.client.flags.intersects(NEVER_MOVED) || connection.has_used_modules;
             idle && !stays && !connection.is_in_batch && connection.output.is_empty()
         })
     }

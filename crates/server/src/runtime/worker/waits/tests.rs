@@ -58,6 +58,7 @@ fn connect(server: &Server, worker: &mut Worker) -> (usize, UnixStream, ClientWa
         deadline_ms: None,
         demotions: Some(server.replication.demotions()),
         tracks_reads: false,
+        is_module_call: false,
         permission: WaiterPermission {
             account: connection.client.login.account().clone(),
             acl_version: server.acl.version(),

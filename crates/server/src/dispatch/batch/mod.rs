@@ -1,44 +1,44 @@
 //! Runs the plans of many connections together, so that their cache misses overlap.
 
+mod exclusive;
+
+pub use exclusive::withdraw_from_exclusive_mode;
+
 use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::Lease;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_keys_found_expired_in_pass, discard_keys_found_expired};
 use crate::keyspace::key_identity::PlannedKey;
-use crate::keyspace::{Exclusive, GatePassage, Seat};
-use crate::net::client::{Client, ClientFlags};
+use crate::keyspace::{GatePassage, Seat};
+use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState, FullMailbox, MAX_HOLD_UP_MS};
-use crate::notify::messages::{NotificationSender, wake_workers};
+use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::{Counter, DeferralReason, Maximum};
-use weft_base::clock::unix_ms;
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
 use weft_os::atomic::Ordering;
 use weft_resp::Args;
 
-use super::accounting::{record_denial, write_error};
-use super::admit::{
+use crate::dispatch::accounting::{record_denial, write_error};
+use crate::dispatch::admit::{
     AUTHENTICATION_REQUIRED, Admission, admit, admit_script, admits_every_script, is_http_request, must_authenticate,
     unknown_command_error,
 };
-use super::deferral;
-use super::effects::free_removed_values;
-use super::exclusion::{requester_for, try_exclude_runs, withdraw_from_exclusive_mode};
-use super::exec_detached;
-use super::exec_libraries;
-use super::leased::{run_exclusive, run_leased};
-use super::memory_limit;
-use super::notifications::send_early_broadcasts;
-use super::plan::{CommandPlan, Plans, RequestKind};
-use super::prefetch::Prefetcher;
-use super::protocol_error;
-use super::queueing::{self, TransactionRole};
-use super::request::{Outcome, Request};
-use super::script_flags;
-use super::slot_stats;
-use super::thread::ThreadState;
-use super::transaction;
+use crate::dispatch::deferral;
+use crate::dispatch::effects::free_removed_values;
+use crate::dispatch::exec_detached;
+use crate::dispatch::leased::run_leased;
+use crate::dispatch::memory_limit;
+use crate::dispatch::plan::{CommandPlan, Plans, RequestKind};
+use crate::dispatch::prefetch::Prefetcher;
+use crate::dispatch::protocol_error;
+use crate::dispatch::queueing::{self, TransactionRole};
+use crate::dispatch::request::{Outcome, Request};
+use crate::dispatch::script_flags;
+use crate::dispatch::slot_stats;
+use crate::dispatch::thread::ThreadState;
+use crate::dispatch::transaction;
 
 /// The number of batches between two samples of the prefetch policy.
 const BATCHES_PER_SAMPLE: u32 = 64;
@@ -77,8 +77,7 @@ pub fn run_plans_from(
     while next < plans.plans.len() {
         next = run_until_exclusive(thread, seat, plans, connections, next);
         if next < plans.plans.len() {
-            run_plan_exclusively(thread, seat, plans, connections, next);
-            next += 1;
+            next = exclusive::run_plans_exclusively(thread, seat, plans, connections, next);
         }
     }
     finish_plans(thread, plans);
@@ -181,6 +180,10 @@ fn run_within<'p>(
         };
         let role = TransactionRole::for_command(&connection.client, command);
         if needs_exclusive_mode(&role, binding, || plan.args_of(&plans.ranges, &connection.input)) {
+            if must_move_home(thread, &role, binding, connection) {
+                exclusive::send_home(thread, plan, &plans.ranges, &plans.keys[plan.key_range()], connection);
+                continue;
+            }
             thread.prefetch_policy = prefetcher.policy;
             connections.before_gate_release();
             return index;
@@ -285,165 +288,6 @@ fn evict_if_over_limit(thread: &mut ThreadState, pass: &GatePassage<'_>, connect
     }
 }
 
-/// Runs one plan in exclusive mode.
-fn run_plan_exclusively(
-    thread: &mut ThreadState,
-    seat: &mut Seat,
-    plans: &mut Plans,
-    connections: &mut dyn BatchConnections,
-    index: usize,
-) {
-    let plan = &plans.plans[index];
-    let RequestKind::Command(command, binding) = plan.kind else {
-        return;
-    };
-    let Some(connection) = connections.connection(plan.token) else {
-        return;
-    };
-    thread.begin_passage();
-    // Others see what the batch has changed so far, and exclusive mode may be long in coming.
-    send_early_broadcasts(thread);
-    wake_workers(&thread.server, &mut thread.effects);
-    thread.effects.set_full_mailbox_aside();
-    let keys = &plans.keys[plan.key_range()];
-    if !is_runnable(connection) || !admit_plan(thread, plan, &plans.ranges, keys, connection) {
-        return;
-    }
-    let request = Request {
-        plan,
-        command,
-        binding,
-        ranges: &plans.ranges,
-    };
-    let server = thread.server.clone();
-    if must_wait_before_gate(thread, &request, connection) {
-        withdraw_from_exclusive_mode(thread, connection);
-        apply_outcome(thread, plan, connection, Outcome::Contended);
-        return;
-    }
-    if let Some(step) = step_before_exec(thread, &mut connection.client) {
-        withdraw_before_step(thread, connection, &step);
-        // The request stays in the input. It runs once other threads have done that.
-        connections.start_next_step(plan.token, step);
-        return;
-    }
-    if exec_libraries::must_leave_worker(thread, &mut connection.client) {
-        return move_exec(thread, &request, connections);
-    }
-    let Some(exclusion) = try_exclude_runs(&server.scripting.running, &request, connection) else {
-        return put_off_behind_scripts(thread, &request, connection);
-    };
-    debug_assert_eq!(thread.thread_index.get(), seat.index(), "the seat is this thread's");
-    let mut all = seat.exclusive();
-    let must_admit_again = begins_changed_passage(thread);
-    // The connection to a primary that is no longer followed is closed as well.
-    let connection = connections.connection(plan.token);
-    let Some(connection) = connection.filter(|connection| !is_killed(thread, connection)) else {
-        drop(all);
-        return;
-    };
-    if must_admit_again && !admit_plan(thread, plan, &plans.ranges, keys, connection) {
-        drop(all);
-        return;
-    }
-    debug_assert_eq!(
-        connection.consumed, plan.start,
-        "the requests of a connection run in their order, each once"
-    );
-    thread.ticks = thread.timer.raw();
-    let outcome = run_admitted_exclusively(thread, &mut all, &request, keys, connection);
-    if let Some(after) = apply_outcome(thread, plan, connection, outcome) {
-        connections.start_next_step(plan.token, after);
-    }
-    connections.before_gate_release();
-    drop(all);
-    drop(exclusion);
-    if thread.effects.has_deliveries() {
-        connections.notify(thread);
-    }
-}
-
-/// Returns what has to be done on other threads before the EXEC of a client.
-fn step_before_exec(thread: &ThreadState, client: &mut Client) -> Option<NextStep> {
-    if exec_libraries::must_prepare(thread, client) {
-        return Some(NextStep::PrepareLibraries);
-    }
-    transaction::needs_client_snapshots(thread, client).then_some(NextStep::CollectClients)
-}
-
-/// Withdraws EXEC from the wait for exclusive mode before a step after which it may be refused.
-fn withdraw_before_step(thread: &ThreadState, connection: &Connection, step: &NextStep) {
-    if matches!(step, NextStep::PrepareLibraries) {
-        withdraw_from_exclusive_mode(thread, connection);
-    }
-}
-
-/// Lets a script thread run EXEC.
-#[cold]
-fn move_exec(thread: &mut ThreadState, request: &Request<'_>, connections: &mut dyn BatchConnections) {
-    let token = request.plan.token;
-    let Some(connection) = connections.connection(token) else {
-        return;
-    };
-    // It announces itself again, or is refused.
-    withdraw_from_exclusive_mode(thread, connection);
-    let outcome = exec_detached::exec_after_libraries(thread, request, connection);
-    if let Some(after) = apply_outcome(thread, request.plan, connection, outcome) {
-        connections.start_next_step(token, after);
-    }
-}
-
-/// Runs or queues an admitted command in exclusive mode, or puts it off until the backlog has all earlier writes. Once
-/// the data have a part of a transaction, it is put off for good: the process is about to end.
-fn run_admitted_exclusively(
-    thread: &mut ThreadState,
-    all: &mut Exclusive<'_>,
-    request: &Request<'_>,
-    keys: &[PlannedKey],
-    connection: &mut Connection,
-) -> Outcome {
-    if thread.server.scripting.running.has_unfinished_unit() {
-        return Outcome::Contended;
-    }
-    let role = TransactionRole::for_command(&connection.client, request.command);
-    // Checked in exclusive mode: a transaction may have written while this thread waited at the gate.
-    if request.binding.must_report_exact_offset
-        && thread.server.replication.log_feeds_backlog()
-        && should_wait_for_offset(thread, &role, connection)
-    {
-        return Outcome::Contended;
-    }
-    match role {
-        TransactionRole::Exec { .. } => transaction::exec_exclusive(thread, all, request, connection),
-        TransactionRole::RunNow | TransactionRole::Queued => run_exclusive(thread, all, request, keys, connection),
-    }
-}
-
-/// Begins a passage of the gate for a command that was admitted before it waited there. Returns `true` if it has to be
-/// admitted again: its permissions, the role of this server or the cluster have changed, or clients are paused.
-fn begins_changed_passage(thread: &mut ThreadState) -> bool {
-    let admitted_by = (thread.acl_version, thread.replication_state, thread.view_version);
-    thread.begin_passage();
-    (thread.acl_version, thread.replication_state, thread.view_version) != admitted_by
-        || thread.server.clients.pause.are_writes_paused(unix_ms())
-        || thread.server.clients.pause.held_slots.is_any()
-}
-
-/// Puts off a command that needs exclusive mode while scripts run on script threads. A worker does not wait at the gate
-/// for a script of unknown duration. Replies with a BUSY error if one is overdue.
-#[cold]
-fn put_off_behind_scripts(thread: &mut ThreadState, request: &Request<'_>, connection: &mut Connection) {
-    transaction::discard_client_snapshots(&mut connection.client);
-    match script_flags::busy_error(&thread.server) {
-        Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
-            thread.server.scripting.running.withdraw(requester_for(connection));
-            let outcome = queueing::refuse_command(thread, request, connection, error);
-            apply_outcome(thread, request.plan, connection, outcome);
-        }
-        _ => deferral::put_off(thread, connection, DeferralReason::Script),
-    }
-}
-
 /// Handles a plan that was refused a slot. Returns a BUSY error if an overdue script holds the slot.
 #[cold]
 fn handle_refused_slot(
@@ -482,22 +326,6 @@ fn should_wait_for_offset(thread: &ThreadState, role: &TransactionRole, connecti
     !matches!(role, TransactionRole::Queued) && is_backlog_behind(thread, connection)
 }
 
-/// Returns `true` if a request waits for something that is checked again in exclusive mode: repeated attempts should
-/// neither close the gate nor collect snapshots of clients.
-fn must_wait_before_gate(thread: &ThreadState, request: &Request<'_>, connection: &mut Connection) -> bool {
-    let server = &thread.server;
-    connection.awaited_thaw = transaction::awaited_thaw(server, &connection.client, request.command);
-    if connection.awaited_thaw.is_some() {
-        transaction::discard_client_snapshots(&mut connection.client);
-        return true;
-    }
-    // The request has begun to wait for this write in an earlier attempt.
-    request.binding.must_report_exact_offset
-        && connection.awaited_sequence.is_some()
-        && server.replication.log_feeds_backlog()
-        && is_backlog_behind(thread, connection)
-}
-
 /// Returns `true` if the backlog lacks a write that was made before the first attempt of the connection's request.
 fn is_backlog_behind(thread: &ThreadState, connection: &mut Connection) -> bool {
     let server = &thread.server;
@@ -522,6 +350,7 @@ fn needs_exclusive_mode<'a>(role: &TransactionRole, binding: Binding, args: impl
         TransactionRole::RunNow => match binding.mode {
             HandlerMode::Leased | HandlerMode::Script => false,
             HandlerMode::Exclusive => true,
+            HandlerMode::Module => binding.module_command.is_none_or(|command| !command.is_slot_safe()),
             HandlerMode::ExclusiveForSleep => args().argument(1).eq_ignore_ascii_case(b"sleep"),
         },
         TransactionRole::Queued => false,
@@ -529,6 +358,19 @@ fn needs_exclusive_mode<'a>(role: &TransactionRole, binding: Binding, args: impl
             needs_exclusive_mode: exclusive,
         } => *exclusive,
     }
+}
+
+/// Returns `true` if a plan that needs exclusive mode runs code of a module, and this is not the home worker.
+fn must_move_home(thread: &ThreadState, role: &TransactionRole, binding: Binding, connection: &Connection) -> bool {
+    let runs_module = match role {
+        TransactionRole::RunNow => binding.mode == HandlerMode::Module,
+        TransactionRole::Queued => false,
+        TransactionRole::Exec { .. } => {
+            let transaction = connection.client.transaction.as_deref();
+            transaction.is_some_and(|transaction| transaction.runs_modules && !transaction.is_refused)
+        }
+    };
+    runs_module && !thread.server.is_home(thread.thread_index) && !thread.replays
 }
 
 fn is_runnable(connection: &Connection) -> bool {

@@ -1,0 +1,328 @@
+//! Runs plans in exclusive mode: commands that need the whole keyspace, and those that run code of modules.
+
+use crate::commands::context::{HandlerMode, NextStep};
+use crate::dispatch::deferral;
+use crate::dispatch::exec_detached;
+use crate::dispatch::exec_libraries;
+use crate::dispatch::leased::run_exclusive;
+use crate::dispatch::memory_limit;
+use crate::dispatch::notifications::send_early_broadcasts;
+use crate::dispatch::plan::{CommandPlan, Plans, RequestKind};
+use crate::dispatch::queueing::{self, TransactionRole};
+use crate::dispatch::request::{Outcome, Request};
+use crate::dispatch::script_flags;
+use crate::dispatch::thread::ThreadState;
+use crate::dispatch::transaction;
+use crate::keyspace::key_identity::PlannedKey;
+use crate::keyspace::{Exclusive, Seat};
+use crate::net::client::{Client, ClientFlags, ScriptRefusal};
+use crate::net::connection::{Connection, ConnectionState};
+use crate::notify::messages::wake_workers;
+use crate::observability::metrics::DeferralReason;
+use weft_base::clock::unix_ms;
+use weft_scripting::{Requester, RunRegistry};
+
+use super::{
+    BatchConnections, admit_plan, apply_outcome, is_backlog_behind, is_killed, is_runnable, should_wait_for_offset,
+};
+
+/// Runs the plan with the index `first` in exclusive mode. If it runs code of a module, runs the plans behind it that do
+/// so, too, without opening the gate in between. Returns the index of the first plan that did not have its turn.
+pub(super) fn run_plans_exclusively(
+    thread: &mut ThreadState,
+    seat: &mut Seat,
+    plans: &mut Plans,
+    connections: &mut dyn BatchConnections,
+    first: usize,
+) -> usize {
+    let next = first + 1;
+    let plan = &plans.plans[first];
+    let RequestKind::Command(command, binding) = plan.kind else {
+        return next;
+    };
+    let Some(connection) = connections.connection(plan.token) else {
+        return next;
+    };
+    thread.begin_passage();
+    // Others see what the batch has changed so far, and exclusive mode may be long in coming.
+    send_early_broadcasts(thread);
+    wake_workers(&thread.server, &mut thread.effects);
+    thread.effects.set_full_mailbox_aside();
+    let keys = &plans.keys[plan.key_range()];
+    if !is_runnable(connection) || !admit_plan(thread, plan, &plans.ranges, keys, connection) {
+        return next;
+    }
+    let request = Request {
+        plan,
+        command,
+        binding,
+        ranges: &plans.ranges,
+    };
+    let server = thread.server.clone();
+    if must_wait_before_gate(thread, &request, connection) {
+        withdraw_from_exclusive_mode(thread, connection);
+        apply_outcome(thread, plan, connection, Outcome::Contended);
+        return next;
+    }
+    if let Some(step) = step_before_exec(thread, &mut connection.client) {
+        withdraw_before_step(thread, connection, &step);
+        // The request stays in the input. It runs once other threads have done that.
+        connections.start_next_step(plan.token, step);
+        return next;
+    }
+    if exec_libraries::must_leave_worker(thread, &mut connection.client) {
+        move_exec(thread, &request, connections);
+        return next;
+    }
+    if !try_exclude_runs(&server.scripting.running, &request, connection) {
+        put_off_behind_scripts(thread, &request, connection);
+        return next;
+    }
+    debug_assert_eq!(thread.thread_index.get(), seat.index(), "the seat is this thread's");
+    if runs_module(&request, connection) && !server.is_home(thread.thread_index) {
+        thread.home_standby = Some(server.summon_home());
+    }
+    let mut all = seat.exclusive();
+    let must_admit_again = begins_changed_passage(thread);
+    run_first_plan(thread, &mut all, &request, keys, connections, must_admit_again);
+    let next = match binding.mode {
+        HandlerMode::Module => run_further_module_plans(thread, &mut all, plans, connections, next),
+        _ => next,
+    };
+    connections.before_gate_release();
+    drop(all);
+    thread.home_standby = None;
+    server.scripting.running.end_exclusion();
+    if thread.effects.has_deliveries() {
+        connections.notify(thread);
+    }
+    next
+}
+
+/// Returns `true` if a request runs code of a module.
+fn runs_module(request: &Request<'_>, connection: &Connection) -> bool {
+    let client = &connection.client;
+    let transaction = client.transaction.as_deref();
+    request.binding.mode == HandlerMode::Module
+        || client.script_refusal == Some(ScriptRefusal::Home)
+        || transaction.is_some_and(|transaction| transaction.runs_modules)
+}
+
+/// Runs the plan for which exclusive mode was entered, unless its connection has gone meanwhile or it is refused now.
+fn run_first_plan(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connections: &mut dyn BatchConnections,
+    must_admit_again: bool,
+) {
+    let plan = request.plan;
+    // The connection to a primary that is no longer followed is closed as well.
+    let connection = connections.connection(plan.token);
+    let Some(connection) = connection.filter(|connection| !is_killed(thread, connection)) else {
+        return;
+    };
+    if must_admit_again && !admit_plan(thread, plan, request.ranges, keys, connection) {
+        return;
+    }
+    debug_assert_eq!(
+        connection.consumed, plan.start,
+        "the requests of a connection run in their order, each once"
+    );
+    thread.ticks = thread.timer.raw();
+    let outcome = run_admitted_exclusively(thread, all, request, keys, connection);
+    if let Some(after) = apply_outcome(thread, plan, connection, outcome) {
+        connections.start_next_step(plan.token, after);
+    }
+}
+
+/// Runs the plans from the one with the index `next` on, as long as they run code of modules. Returns the index of the
+/// first one that does not.
+fn run_further_module_plans(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    plans: &Plans,
+    connections: &mut dyn BatchConnections,
+    mut next: usize,
+) -> usize {
+    while let Some(plan) = plans.plans.get(next) {
+        let RequestKind::Command(command, binding) = plan.kind else {
+            break;
+        };
+        let runs_module = binding.mode == HandlerMode::Module && binding.module_command.is_some();
+        // Keys are evicted before a command, for which the gate has to be open.
+        if !runs_module || memory_limit::must_check(thread) {
+            break;
+        }
+        let Some(connection) = connections.connection(plan.token) else {
+            next += 1;
+            continue;
+        };
+        if !matches!(TransactionRole::for_command(&connection.client, command), TransactionRole::RunNow) {
+            break;
+        }
+        next += 1;
+        let keys = &plans.keys[plan.key_range()];
+        if !is_runnable(connection)
+            || is_killed(thread, connection)
+            || !admit_plan(thread, plan, &plans.ranges, keys, connection)
+        {
+            continue;
+        }
+        let request = Request {
+            plan,
+            command,
+            binding,
+            ranges: &plans.ranges,
+        };
+        thread.ticks = thread.timer.raw();
+        let outcome = run_admitted_exclusively(thread, all, &request, keys, connection);
+        if let Some(after) = apply_outcome(thread, plan, connection, outcome) {
+            connections.start_next_step(plan.token, after);
+        }
+        if thread.effects.has_deliveries() {
+            connections.notify(thread);
+        }
+    }
+    next
+}
+
+/// Puts off a command that runs code of a module, so that its connection moves to the home worker. A command that is
+/// refused is answered here.
+#[cold]
+pub(super) fn send_home(
+    thread: &mut ThreadState,
+    plan: &CommandPlan,
+    ranges: &[weft_resp::ArgRange],
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) {
+    if admit_plan(thread, plan, ranges, keys, connection) {
+        transaction::discard_client_snapshots(&mut connection.client);
+        connection.is_moving_home = true;
+        connection.state = ConnectionState::Deferred;
+    }
+}
+
+/// Returns what has to be done on other threads before the EXEC of a client.
+fn step_before_exec(thread: &ThreadState, client: &mut Client) -> Option<NextStep> {
+    if exec_libraries::must_prepare(thread, client) {
+        return Some(NextStep::PrepareLibraries);
+    }
+    transaction::needs_client_snapshots(thread, client).then_some(NextStep::CollectClients)
+}
+
+/// Withdraws EXEC from the wait for exclusive mode before a step after which it may be refused.
+fn withdraw_before_step(thread: &ThreadState, connection: &Connection, step: &NextStep) {
+    if matches!(step, NextStep::PrepareLibraries) {
+        withdraw_from_exclusive_mode(thread, connection);
+    }
+}
+
+/// Lets a script thread run EXEC.
+#[cold]
+fn move_exec(thread: &mut ThreadState, request: &Request<'_>, connections: &mut dyn BatchConnections) {
+    let token = request.plan.token;
+    let Some(connection) = connections.connection(token) else {
+        return;
+    };
+    // It announces itself again, or is refused.
+    withdraw_from_exclusive_mode(thread, connection);
+    let outcome = exec_detached::exec_after_libraries(thread, request, connection);
+    if let Some(after) = apply_outcome(thread, request.plan, connection, outcome) {
+        connections.start_next_step(token, after);
+    }
+}
+
+/// Runs or queues an admitted command in exclusive mode, or puts it off until the backlog has all earlier writes. Once
+/// the data have a part of a transaction, it is put off for good: the process is about to end.
+fn run_admitted_exclusively(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) -> Outcome {
+    if thread.server.scripting.running.has_unfinished_unit() {
+        return Outcome::Contended;
+    }
+    let role = TransactionRole::for_command(&connection.client, request.command);
+    // Checked in exclusive mode: a transaction may have written while this thread waited at the gate.
+    if request.binding.must_report_exact_offset
+        && thread.server.replication.log_feeds_backlog()
+        && should_wait_for_offset(thread, &role, connection)
+    {
+        return Outcome::Contended;
+    }
+    match role {
+        TransactionRole::Exec { .. } => transaction::exec_exclusive(thread, all, request, connection),
+        TransactionRole::RunNow | TransactionRole::Queued => run_exclusive(thread, all, request, keys, connection),
+    }
+}
+
+/// Begins a passage of the gate for a command that was admitted before it waited there. Returns `true` if it has to be
+/// admitted again: its permissions, the role of this server or the cluster have changed, or clients are paused.
+fn begins_changed_passage(thread: &mut ThreadState) -> bool {
+    let admitted_by = (thread.acl_version, thread.replication_state, thread.view_version);
+    thread.begin_passage();
+    (thread.acl_version, thread.replication_state, thread.view_version) != admitted_by
+        || thread.server.clients.pause.are_writes_paused(unix_ms())
+        || thread.server.clients.pause.held_slots.is_any()
+}
+
+/// Excludes scripts for a command. Returns `false` if the command must try again.
+fn try_exclude_runs(running: &RunRegistry, request: &Request<'_>, connection: &Connection) -> bool {
+    let requester = requester_for(connection);
+    let transaction = connection.client.transaction.as_deref();
+    let pauses_in_transaction = || transaction.is_some_and(|transaction| transaction.pauses_clients);
+    if request.binding.pauses_clients || pauses_in_transaction() {
+        running.try_exclude_runs_last(requester)
+    } else {
+        running.try_exclude_runs(requester)
+    }
+}
+
+/// The name of a connection whose command needs exclusive mode.
+fn requester_for(connection: &Connection) -> Requester {
+    Requester::Client(connection.client.id.get())
+}
+
+/// Records that a connection does not wait for exclusive mode any longer, if it did: it is closed, paused or refused.
+pub fn withdraw_from_exclusive_mode(thread: &ThreadState, connection: &Connection) {
+    if connection.lease_failures > 0 {
+        thread.server.scripting.running.withdraw(requester_for(connection));
+    }
+}
+
+/// Puts off a command that needs exclusive mode while scripts run on script threads. A worker does not wait at the gate
+/// for a script of unknown duration. Replies with a BUSY error if one is overdue.
+#[cold]
+fn put_off_behind_scripts(thread: &mut ThreadState, request: &Request<'_>, connection: &mut Connection) {
+    transaction::discard_client_snapshots(&mut connection.client);
+    match script_flags::busy_error(&thread.server) {
+        Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
+            thread.server.scripting.running.withdraw(requester_for(connection));
+            let outcome = queueing::refuse_command(thread, request, connection, error);
+            apply_outcome(thread, request.plan, connection, outcome);
+        }
+        _ => deferral::put_off(thread, connection, DeferralReason::Script),
+    }
+}
+
+
+/// Returns `true` if a request waits for something that is checked again in exclusive mode: repeated attempts should
+/// neither close the gate nor collect snapshots of clients.
+fn must_wait_before_gate(thread: &ThreadState, request: &Request<'_>, connection: &mut Connection) -> bool {
+    let server = &thread.server;
+    connection.awaited_thaw = transaction::awaited_thaw(server, &connection.client, request.command);
+    if connection.awaited_thaw.is_some() {
+        transaction::discard_client_snapshots(&mut connection.client);
+        return true;
+    }
+    // The request has begun to wait for this write in an earlier attempt.
+    request.binding.must_report_exact_offset
+        && connection.awaited_sequence.is_some()
+        && server.replication.log_feeds_backlog()
+        && is_backlog_behind(thread, connection)
+}

@@ -1,0 +1,170 @@
+//! The end of calls that are blocked: the module gets their replies.
+//!
+//! ```text
+//!   LPUSH k     serves the waiters of k up to the first call of a module ─▶ job for the home worker
+//!   home        exclusive mode ─▶ pops the element ─▶ calls the module ─▶ the unit ends ─▶ further calls, one by one
+//! ```
+//!
+//! What a call writes, and what the module does with its reply, is one unit. The reply to LPUSH is withheld until then,
+//! so its client sees the result.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use weft_base::clock::unix_ms;
+use weft_base::{ClientId, ParkId, ParkedClient};
+use weft_modules::invoke;
+use weft_modules::objects::promise::Promise;
+
+use super::ModuleSession;
+use crate::clients_waiting::blocking::Waiter;
+use crate::commands::generic::wait;
+use crate::dispatch::serve::{self, ModuleService, PausedOperations, ServingContext};
+use crate::keyspace::access::AccessContext;
+use crate::keyspace::ready_keys::ReadyKey;
+use crate::replication::{ReplicaWait, RequiredAcks};
+use crate::state::blocked_calls::{BlockedCall, CallWait};
+use crate::state::{HOME_WORKER, Message, UnservedKeys};
+
+impl ModuleSession<'_, '_> {
+    /// Serves the calls of modules that wait for these keys, and ends a unit with each.
+    pub(super) fn serve_module_calls(&mut self, mut keys: VecDeque<ReadyKey>) {
+        while !keys.is_empty() {
+            let Some((waiter, reply, remaining)) = self.serve_one_call(std::mem::take(&mut keys)) else {
+                return;
+            };
+            self.end_call(waiter.park_id, reply);
+            keys = remaining;
+            let unserved = self.end_unit();
+            self.thread.unserved.extend(unserved.map(|unserved| *unserved));
+        }
+    }
+
+    /// Serves the waiters of keys until one of them was the call of a module. Returns this, its reply, and the keys that
+    /// were not served to the end.
+    fn serve_one_call(&mut self, keys: VecDeque<ReadyKey>) -> Option<(Arc<Waiter>, Vec<u8>, VecDeque<ReadyKey>)> {
+        let thread = &mut *self.thread;
+        thread.effects.hooks = thread.server.keyspace.hooks.current();
+        let mut further_leases = Vec::new();
+        let mut service = ServingContext {
+            held: &mut self.access.as_held_leases(),
+            pass: self.pass,
+            access: AccessContext {
+                now_ms: unix_ms(),
+                clock: &thread.clock,
+                counts: &thread.server.keyspace.counts,
+                thread_index: thread.thread_index,
+                should_touch: true,
+            },
+            effects: &mut thread.effects,
+            changed_by: None,
+            server: &thread.server,
+            served_waiters: &mut thread.served,
+            further_leases: &mut further_leases,
+            refused_slots: HashSet::new(),
+            paused: PausedOperations::current(&thread.server),
+            module_service: ModuleService::One,
+        };
+        let mut refused = serve::serve_keys(keys, &mut service);
+        let ended = service.module_service;
+        // The worker tries these again when the pause ends.
+        if !refused.paused.is_empty() {
+            thread.unserved.push(UnservedKeys {
+                keys: std::mem::take(&mut refused.paused),
+                failures: 0,
+            });
+        }
+        match ended {
+            ModuleService::Ended(waiter, reply) => Some((waiter, reply, refused.for_home)),
+            ModuleService::Refused | ModuleService::One => None,
+        }
+    }
+
+    /// Ends a call whose waiter is claimed: the module gets its reply.
+    fn end_call(&mut self, park_id: ParkId, reply: Vec<u8>) {
+        let server = self.thread.server.clone();
+        if let Some(call) = server.modules.calls.remove(park_id) {
+            let metrics = &server.stats.metrics;
+            metrics.record_execution(self.thread.thread_index, call.command, 0, false);
+            let promise = call.promise;
+            invoke::call_into(promise.module(), self, || promise.fulfil(reply));
+        }
+    }
+
+    /// Ends a call with this reply, or because its time is over, unless it is being served.
+    pub(super) fn end_blocked_call(&mut self, park_id: ParkId, reply: Option<Vec<u8>>) {
+        let server = self.thread.server.clone();
+        let Some(wait) = server.modules.calls.wait_of(park_id) else {
+            return;
+        };
+        let late_reply = match &wait {
+            CallWait::Keys(waiter) => serve::null_array(waiter.protocol),
+            CallWait::Replicas(wait) => wait::build_reply(&server, &wait.required_acks),
+        };
+        if self.withdraw(&wait) {
+            self.end_call(park_id, reply.unwrap_or(late_reply));
+        }
+    }
+
+    /// Removes a call from what it waits for. Returns `false` if it is being served.
+    fn withdraw(&mut self, wait: &CallWait) -> bool {
+        let server = &self.thread.server;
+        match wait {
+            CallWait::Keys(waiter) => {
+                if !waiter.try_claim() {
+                    return false;
+                }
+                let mut held = self.access.as_held_leases();
+                for key in &waiter.keys {
+                    if let Some((_, slot)) = held.writable_slot(key.slot) {
+                        slot.change_blocked(key.hash, |waiting| {
+                            waiting.remove_waiter(&key.name, waiter, &server.clients.blocked)
+                        });
+                    }
+                }
+            }
+            CallWait::Replicas(wait) => server.replication.replicas.waits().retain(|other| other != wait),
+        }
+        true
+    }
+
+    /// Takes back a call. Returns `false` if it is being served, or has ended.
+    pub(super) fn abort_blocked_call(&mut self, promise: &Promise) -> bool {
+        let server = self.thread.server.clone();
+        let park_id = ParkId::new(promise.call);
+        let Some(wait) = server.modules.calls.wait_of(park_id) else {
+            return false;
+        };
+        let is_withdrawn = self.withdraw(&wait);
+        if is_withdrawn {
+            server.modules.calls.remove(park_id);
+        }
+        is_withdrawn
+    }
+
+    /// Lets a call wait. The home worker ends it at `at_ms`, in milliseconds since the Unix epoch.
+    pub(super) fn begin_blocked_call(&mut self, park_id: ParkId, call: BlockedCall, at_ms: Option<u64>) {
+        let server = &self.thread.server;
+        server.modules.calls.add(park_id, call);
+        if let Some(at_ms) = at_ms {
+            let message = Message::BeginCallTimer { at_ms, park_id };
+            server.worker(HOME_WORKER).send(message);
+        }
+    }
+
+    /// Returns the wait of a call for replicas, which has begun.
+    pub(super) fn begin_replica_wait(&self, park_id: ParkId, required_acks: RequiredAcks) -> ReplicaWait {
+        let server = &self.thread.server;
+        let client = ParkedClient {
+            worker: HOME_WORKER,
+            client: ClientId::new(0),
+            park_id,
+        };
+        let wait = ReplicaWait { client, required_acks };
+        server.replication.replicas.waits().push(wait);
+        server.replication.replicas.request_acks();
+        server.propagation.request_flush();
+        server.background.wake_primary_thread();
+        wait
+    }
+}

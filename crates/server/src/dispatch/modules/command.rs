@@ -1,0 +1,201 @@
+//! Commands that run code of modules: those that modules have registered, and those that load and unload modules.
+
+use weft_reactor::Output;
+use weft_resp::Args;
+
+use super::{home, lifecycle};
+use super::{ModuleCall, ModuleSession, SessionAccess, apply_unit_effects};
+use crate::commands::context::{Binding, NextStep};
+use crate::dispatch::accounting::{CommandEnd, record_command};
+use crate::dispatch::notifications::{self, is_shown_to_monitors};
+use crate::dispatch::record::{self, CommandLogThresholds};
+use crate::dispatch::request::{Outcome, Request};
+use crate::dispatch::thread::ThreadState;
+use crate::dispatch::{execution_order, hot_keys, slot_stats};
+use crate::keyspace::Exclusive;
+use crate::keyspace::access::HeldLeases;
+use crate::keyspace::effects::Hooks;
+use crate::keyspace::key_identity::PlannedKey;
+use crate::net::client::Client;
+use crate::net::connection::Connection;
+use crate::notify::messages::NotificationSender;
+use crate::observability::metrics::Counter;
+use crate::state::Server;
+use weft_base::{DbIndex, ThreadIndex};
+use weft_command_table::registry::Command;
+use weft_command_table::spec::CommandFlags;
+use weft_modules::invoke;
+use weft_modules::objects::context::Caller;
+use weft_modules::objects::reply::{FinishedReply, ReplyError};
+
+/// Runs a command of a client in exclusive mode, on the home worker.
+pub fn run(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) -> Outcome {
+    connection.has_used_modules = true;
+    let Connection {
+        client, input, output, ..
+    } = connection;
+    let args = request.args(input);
+    thread.begin_command(client, request.command);
+    let (before, length_before) = (output.mark(), output.len());
+    let permissions = (thread.may_leave, thread.may_block);
+    (thread.may_leave, thread.may_block) = (false, false);
+    let mut call = ModuleCall {
+        may_block: permissions.1,
+        next_step: NextStep::Reply,
+    };
+    let mut session = ModuleSession::exclusive(thread, all, client);
+    session.call = Some(&mut call);
+    let reply = run_code(&mut session, request.command, request.binding, args);
+    finish_call(&mut session, request.command, args, keys);
+    let unserved = session.end_unit();
+    (thread.may_leave, thread.may_block) = permissions;
+    apply_unit_effects(thread);
+    execution_order::note_call(client, &call.next_step, args.iter());
+    let failed = append_reply(thread, reply, output);
+    let ending = CommandEnd {
+        nanoseconds: record_command(thread, request.command, failed),
+        request_bytes: request.plan.end - request.plan.start,
+        reply_bytes: output.len() - length_before,
+    };
+    let thresholds = CommandLogThresholds::from_tunables(&thread.tunables);
+    record::log_if_exceeded(&thread.server, request.command, thresholds, &ending, || {
+        record::logged_command(request.command, args, client)
+    });
+    if thread.tunables.slot_stats {
+        slot_stats::count_plan(thread, request, keys, client, input, &ending);
+    }
+    if thread.hot_key_sampler.is_on() {
+        hot_keys::sample_keys(thread, request.call(input, client.db), keys, ending.nanoseconds);
+    }
+    match (call.next_step, unserved) {
+        (NextStep::Reply, None) => {
+            connection.apply_reply_mode(before);
+            Outcome::Done
+        }
+        (NextStep::Reply, Some(unserved)) => {
+            let reply = connection.output.split_off(before);
+            Outcome::After(NextStep::AwaitServing(Box::new((*unserved, reply))))
+        }
+        (next_step, unserved) => {
+            thread.unserved.extend(unserved.map(|unserved| *unserved));
+            Outcome::After(next_step)
+        }
+    }
+}
+
+/// Runs a command of a transaction, which holds exclusive mode. Returns `true` if the command has replied with an error.
+pub fn run_in_transaction<'p>(
+    thread: &mut ThreadState,
+    command: (&'static Command<Binding>, Binding),
+    args: Args<'_>,
+    keys: &[PlannedKey],
+    held: HeldLeases<'_, 'p>,
+    client: &mut Client,
+    output: &mut Output,
+) -> bool {
+    let (command, binding) = command;
+    let access = match held {
+        HeldLeases::Exclusive(all) => SessionAccess::Exclusive(all),
+        HeldLeases::Script(leases) => SessionAccess::Leased(leases),
+        HeldLeases::Nothing | HeldLeases::One(_) | HeldLeases::Many(_) | HeldLeases::Private(_) => {
+            unreachable!("a transaction with commands of modules runs in exclusive mode")
+        }
+    };
+    thread.effects.hooks = thread.server.keyspace.hooks.current();
+    let mut call = ModuleCall::default();
+    let mut session = ModuleSession {
+        thread,
+        access,
+        pass: None,
+        client,
+        call: Some(&mut call),
+    };
+    let reply = run_code(&mut session, command, binding, args);
+    finish_call(&mut session, command, args, keys);
+    execution_order::note_call(client, &NextStep::Reply, args.iter());
+    append_reply(thread, reply, output)
+}
+
+/// Calls the module, or loads or unloads one.
+pub fn run_code(
+    session: &mut ModuleSession<'_, '_>,
+    command: &'static Command<Binding>,
+    binding: Binding,
+    args: Args<'_>,
+) -> FinishedReply {
+    let Some(module_command) = binding.module_command else {
+        return lifecycle::run(session, command, args);
+    };
+    let caller = Caller {
+        client_id: session.client.id.get(),
+        db: session.client.db.get() as u32,
+        protocol: session.client.protocol,
+    };
+    let Some(end) = home::run_there(session, |session| {
+        invoke::run_command(module_command, session, caller, args)
+    }) else {
+        return FinishedReply::default();
+    };
+    // As in Valkey, a database that the module has selected is the client's from now on.
+    session.client.db = DbIndex::new(end.db as usize);
+    end.reply
+}
+
+/// Ends a call: shows it to monitors, sends the events that it has caused, and tracks the keys that it has read.
+fn finish_call(
+    session: &mut ModuleSession<'_, '_>,
+    command: &'static Command<Binding>,
+    args: Args<'_>,
+    keys: &[PlannedKey],
+) {
+    session.thread.effects.log_writer.discard_call();
+    if !session.thread.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
+        return;
+    }
+    let (thread, client) = (&mut *session.thread, &mut *session.client);
+    let shows = thread.effects.hooks.intersects(Hooks::MONITOR) && is_shown_to_monitors(command.spec.flags);
+    let line = shows.then(|| notifications::monitor_line_of_unit(&thread.server, client, args.iter()));
+    let mut sender = NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index);
+    sender.send_recorded_effects(Some(client.id));
+    if let Some(line) = line {
+        sender.send_monitor_line(line);
+    }
+    track_read_keys(&thread.server, client, command, args, keys);
+    client.reset_caching_after(Some(command.full_name));
+}
+
+/// Tracks the keys of a command that reads, if its client uses client-side caching.
+fn track_read_keys(server: &Server, client: &Client, command: &Command<Binding>, args: Args<'_>, keys: &[PlannedKey]) {
+    let reads = command.spec.flags.contains(CommandFlags::READONLY);
+    let tracking = client.tracking.as_deref().filter(|_| reads);
+    if tracking.is_some_and(|tracking| tracking.should_track_next_command()) {
+        for key in keys {
+            let name = args.argument(key.argument as usize);
+            server.clients.tracking.add_reader(name, client.id);
+        }
+    }
+}
+
+/// Appends a reply to an output, and counts its errors. Returns `true` if there are some.
+pub fn append_reply(thread: &ThreadState, reply: FinishedReply, output: &mut Output) -> bool {
+    output.bytes.extend_from_slice(&reply.bytes);
+    count_errors(&thread.server, thread.thread_index, &reply.errors);
+    !reply.errors.is_empty()
+}
+
+/// Counts the errors of a reply.
+pub fn count_errors(server: &Server, thread_index: ThreadIndex, errors: &[ReplyError]) {
+    for error in errors.iter().filter(|error| error.is_counted) {
+        server.stats.metrics.add(thread_index, Counter::ErrorReplies, 1);
+        match error.is_custom {
+            true => server.stats.errors.count_from_script(&error.code),
+            false => server.stats.errors.count(&error.code),
+        }
+    }
+}

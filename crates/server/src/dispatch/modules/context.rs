@@ -1,0 +1,153 @@
+//! What functions about the context, the lock and the log of modules need from the server.
+
+use std::ffi::CStr;
+
+use super::{ModuleHost, ModuleSession, SessionAccess, lock};
+use crate::net::client::{Client, ClientFlags};
+use crate::replication::ReplicationState;
+use crate::state::{HOME_WORKER, Server};
+use weft_base::clock::unix_ms;
+use weft_config::id;
+use weft_modules::session::context::{ContextHost, ContextSession, flags};
+
+/// The used part of `maxmemory` above which modules are warned, in hundredths.
+const WARNING_LEVEL: u64 = 75;
+
+impl ContextSession for ModuleSession<'_, '_> {
+    fn client_flags(&self, client_id: u64) -> i32 {
+        let mut shown = flags_of_unit(self.client);
+        if self.client.id.get() == client_id {
+            shown |= flags_of_client(self.client);
+            if self.call.as_ref().is_none_or(|call| !call.may_block) {
+                shown |= flags::DENY_BLOCKING;
+            }
+        }
+        shown
+    }
+
+    fn must_obey_client(&self, client_id: u64) -> bool {
+        self.client.id.get() == client_id && self.client.flags.intersects(ClientFlags::REPLAYING)
+    }
+
+    fn open_gate_briefly(&mut self) -> bool {
+        if self.thread.home_standby.is_none()
+            && let SessionAccess::Exclusive(all) = &mut self.access
+        {
+            all.pause();
+        }
+        !self.thread.server.worker(HOME_WORKER).has_ended()
+    }
+
+    fn give_way(&mut self, serves_clients: bool, busy_reply: Option<&CStr>) {
+        let server = self.thread.server.clone();
+        let SessionAccess::Exclusive(all) = &mut self.access else {
+            return;
+        };
+        let is_loading = server.replication.state_bits().contains(ReplicationState::LOADING);
+        if is_loading || serves_clients {
+            let busy_reply = busy_reply.map(|text| text.to_string_lossy().into_owned());
+            server.modules.set_busy_reply(busy_reply);
+            server.replication.set_state_bits(ReplicationState::MODULE_BUSY, true);
+            all.pause();
+            server.replication.set_state_bits(ReplicationState::MODULE_BUSY, false);
+            server.modules.set_busy_reply(None);
+        }
+    }
+}
+
+/// Returns the flags about a script or a transaction that runs.
+fn flags_of_unit(client: &Client) -> i32 {
+    let mut shown = 0;
+    if client.flags.contains(ClientFlags::SCRIPT) {
+        shown |= flags::LUA;
+    }
+    if client.flags.contains(ClientFlags::EXECUTING) {
+        shown |= flags::MULTI;
+    }
+    shown
+}
+
+/// Returns the flags about a client.
+fn flags_of_client(client: &Client) -> i32 {
+    let mut shown = 0;
+    if client.flags.intersects(ClientFlags::PRIMARY.union(ClientFlags::SLOT_IMPORT)) {
+        shown |= flags::REPLICATED;
+    }
+    if client.flags.contains(ClientFlags::SLOT_IMPORT) {
+        shown |= flags::SLOT_IMPORT_CLIENT;
+    }
+    if client.flags.contains(ClientFlags::SLOT_EXPORT) {
+        shown |= flags::SLOT_EXPORT_CLIENT;
+    }
+    if client.is_dirty() {
+        shown |= flags::MULTI_DIRTY;
+    }
+    shown
+}
+
+impl ContextHost for ModuleHost {
+    fn server_flags(&self) -> i32 {
+        let server = &self.server;
+        let (state, config) = (server.replication.state_bits(), &server.config);
+        let is_set = |set: bool, flag: i32| if set { flag } else { 0 };
+        let is_replica = state.contains(ReplicationState::IS_REPLICA);
+        let is_stale = is_replica && state.contains(ReplicationState::LINK_DOWN);
+        let saves_dumps = !config.save_points().is_empty();
+        is_set(server.cluster.is_some(), flags::CLUSTER)
+            | is_set(state.contains(ReplicationState::LOADING), flags::LOADING)
+            | is_set(state.contains(ReplicationState::LOADING_IN_STAGING), flags::ASYNC_LOADING)
+            | is_set(config.boolean(id::APPENDONLY), flags::AOF)
+            | is_set(saves_dumps, flags::RDB)
+            | is_set(is_replica, flags::REPLICA)
+            | is_set(!is_replica, flags::PRIMARY)
+            | is_set(is_replica && config.boolean(id::REPLICA_READ_ONLY), flags::READONLY)
+            | is_set(is_stale, flags::REPLICA_IS_STALE)
+            | is_set(is_replica && !is_stale, flags::REPLICA_IS_ONLINE)
+            | is_set(is_stale, flags::REPLICA_IS_CONNECTING)
+            | is_set(has_background_save(server), flags::ACTIVE_CHILD)
+            | is_set(server.modules.is_starting(), flags::SERVER_STARTUP)
+            | memory_flags(server)
+    }
+
+    fn databases(&self) -> u32 {
+        self.server.config.databases() as u32
+    }
+
+    fn should_avoid_replica_traffic(&self) -> bool {
+        // A pause holds replicas' traffic back only during a failover.
+        self.server.clients.pause.are_writes_paused(unix_ms()) && self.server.replication.is_failing_over()
+    }
+
+    fn start_lending(&self) {
+        lock::start(&self.server);
+    }
+
+    fn busy_threshold_ms(&self) -> u64 {
+        self.server.config.unsigned(id::BUSY_REPLY_THRESHOLD)
+    }
+}
+
+/// Returns the flags about memory.
+fn memory_flags(server: &Server) -> i32 {
+    let limit = server.config.unsigned(id::MAXMEMORY);
+    if limit == 0 {
+        return 0;
+    }
+    let used = server.memory.used_bytes();
+    let mut shown = flags::MAXMEMORY;
+    if server.config.choice(id::MAXMEMORY_POLICY) != "noeviction" {
+        shown |= flags::EVICT;
+    }
+    if used > limit {
+        shown |= flags::OOM;
+    }
+    if used > limit / 100 * WARNING_LEVEL {
+        shown |= flags::OOM_WARNING;
+    }
+    shown
+}
+
+/// Returns `true` if a dump or the append-only file is being written in the background.
+fn has_background_save(server: &Server) -> bool {
+    server.persistence.snapshot.purpose().is_some()
+}

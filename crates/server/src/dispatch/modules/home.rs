@@ -1,0 +1,107 @@
+//! The home worker: runs the jobs that other threads have sent to it.
+
+use std::collections::VecDeque;
+
+use super::{ModuleSession, apply_unit_effects, client_without_connection};
+use crate::dispatch::notifications::send_early_broadcasts;
+use crate::dispatch::thread::ThreadState;
+use crate::keyspace::{Exclusive, Seat};
+use crate::notify::messages::wake_workers;
+use crate::replication::ReplicationState;
+use crate::state::{HOME_WORKER, HomeJob, HomeThread, Message};
+use weft_modules::session::{Session, lending};
+use weft_scripting::Requester;
+
+/// The most jobs that run in one period of exclusive mode.
+const MAX_JOBS_AT_ONCE: usize = 64;
+
+/// The home worker in exclusive mode.
+struct Home<'s, 'p> {
+    thread: &'s mut ThreadState,
+    all: &'s mut Exclusive<'p>,
+}
+
+impl HomeThread for Home<'_, '_> {
+    fn with_session(&mut self, run: &mut dyn FnMut(&mut dyn Session)) {
+        run_unit(self.thread, self.all, |session| run(session));
+    }
+
+    fn with_keyspace(&mut self, run: &mut dyn FnMut(&mut Exclusive<'_>)) {
+        run(self.all);
+    }
+}
+
+/// Calls `run` with the session of a thread in exclusive mode, and ends the unit.
+pub fn run_unit<R>(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    run: impl FnOnce(&mut ModuleSession<'_, '_>) -> R,
+) -> R {
+    let mut client = client_without_connection(thread.thread_index, thread.now_ms);
+    let permissions = (thread.may_leave, thread.may_block);
+    (thread.may_leave, thread.may_block) = (false, false);
+    let mut session = ModuleSession::exclusive(thread, all, &mut client);
+    let result = run(&mut session);
+    session.thread.effects.log_writer.discard_call();
+    let unserved = session.end_unit();
+    (thread.may_leave, thread.may_block) = permissions;
+    // No connection waits for these.
+    thread.unserved.extend(unserved.map(|unserved| *unserved));
+    apply_unit_effects(thread);
+    result
+}
+
+/// Calls `run` with this session on the home worker. Another thread has to be in exclusive mode. Returns `None` if the
+/// server ends before.
+pub fn run_there<R: Send>(
+    session: &mut ModuleSession<'_, '_>,
+    run: impl FnOnce(&mut dyn Session) -> R + Send,
+) -> Option<R> {
+    let server = session.thread.server.clone();
+    if server.is_home(session.thread.thread_index) || !session.access.is_exclusive() {
+        return Some(run(session));
+    }
+    let standby = session.thread.home_standby.take();
+    let is_summoned = standby.is_some();
+    let send = |job| match &standby {
+        Some(standby) => standby.run(job),
+        None => server.worker(HOME_WORKER).send(Message::RunLent(job)),
+    };
+    // A thread that is summoned waits for this job only, so the gate stays closed.
+    let wait = |session: &mut dyn Session| match is_summoned {
+        true => !server.worker(HOME_WORKER).has_ended(),
+        false => session.open_gate_briefly(),
+    };
+    let result = lending::run_on_other_thread(session, run, send, wait);
+    session.thread.home_standby = standby;
+    result
+}
+
+/// Runs jobs in exclusive mode. Returns `false` if they have to wait: a script runs on a script thread, or data are being
+/// loaded.
+pub fn run_jobs(thread: &mut ThreadState, seat: &mut Seat, jobs: &mut VecDeque<HomeJob>, requester: Requester) -> bool {
+    if thread.server.replication.state_bits().contains(ReplicationState::LOADING) {
+        return false;
+    }
+    let server = thread.server.clone();
+    thread.begin_passage();
+    send_early_broadcasts(thread);
+    wake_workers(&server, &mut thread.effects);
+    if !server.scripting.running.try_exclude_runs(requester) {
+        return false;
+    }
+    let mut all = seat.exclusive();
+    thread.begin_passage();
+    if !server.scripting.running.has_unfinished_unit() {
+        for _ in 0..MAX_JOBS_AT_ONCE {
+            let Some(job) = jobs.pop_front() else {
+                break;
+            };
+            job(&mut Home { thread, all: &mut all });
+        }
+    }
+    drop(all);
+    server.scripting.running.end_exclusion();
+    thread.effects.log_writer.wake();
+    true
+}

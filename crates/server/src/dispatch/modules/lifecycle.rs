@@ -1,0 +1,157 @@
+//! MODULE LOAD, LOADEX and UNLOAD, and the modules of the configuration.
+
+use std::sync::Arc;
+
+use super::{ModuleHost, ModuleSession};
+use crate::commands::context::Binding;
+use crate::observability::log;
+use crate::state::Server;
+use weft_command_table::registry::Command;
+use weft_modules::module::Module;
+use weft_modules::module::loading::{self, LoadError, UnloadError};
+use weft_modules::objects::reply::{FinishedReply, ReplyError};
+use weft_modules::session::Session;
+use weft_resp::Args;
+
+/// The error of a module that was not loaded; the log has the reason.
+const LOAD_ERROR: &str = "ERR Error loading the extension. Please check the server logs.";
+/// The script engine, which Valkey lists as a module.
+const SCRIPT_ENGINE_NAME: &[u8] = b"lua";
+
+/// Runs a command that loads or unloads a module.
+pub(super) fn run(
+    session: &mut ModuleSession<'_, '_>,
+    command: &'static Command<Binding>,
+    args: Args<'_>,
+) -> FinishedReply {
+    let path = String::from_utf8_lossy(args.argument(2)).into_owned();
+    let words = |from: usize| args.iter().skip(from).map(<[u8]>::to_vec).collect::<Vec<Vec<u8>>>();
+    let result = match command.full_name {
+        "module|load" => load(session, &path, &words(3), None),
+        "module|loadex" => load_with_settings(session, &path, &words(3)),
+        _ => unload(session, &path),
+    };
+    match result {
+        Ok(()) => FinishedReply {
+            bytes: b"+OK\r\n".to_vec(),
+            errors: Vec::new(),
+        },
+        Err(text) => error_reply(&text),
+    }
+}
+
+fn error_reply(text: &str) -> FinishedReply {
+    FinishedReply {
+        bytes: format!("-{text}\r\n").into_bytes(),
+        errors: vec![ReplyError::new(text.as_bytes(), false, true)],
+    }
+}
+
+/// The settings of LOADEX: names and values.
+type Settings = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Loads a module with the settings and arguments of LOADEX.
+fn load_with_settings(session: &mut ModuleSession<'_, '_>, path: &str, words: &[Vec<u8>]) -> Result<(), String> {
+    let (settings, args) = parse_settings(words).ok_or_else(|| LOAD_ERROR.to_owned())?;
+    load(session, path, args, Some(settings))
+}
+
+/// Parses `[CONFIG name value ...] [ARGS arg ...]`. Returns `None` after a line in the log if that is invalid.
+fn parse_settings(words: &[Vec<u8>]) -> Option<(Settings, &[Vec<u8>])> {
+    let mut settings = Settings::new();
+    let mut rest = words;
+    loop {
+        match rest {
+            [] => return Some((settings, &[])),
+            [word, args @ ..] if word.eq_ignore_ascii_case(b"args") => return Some((settings, args)),
+            [word, name, value, behind @ ..] if word.eq_ignore_ascii_case(b"config") => {
+                settings.retain(|(other, _)| other != name);
+                settings.push((name.clone(), value.clone()));
+                rest = behind;
+            }
+            [word, ..] if word.eq_ignore_ascii_case(b"config") => {
+                log::notice!("CONFIG specified without name value pair");
+                return None;
+            }
+            [word, ..] => {
+                let word = String::from_utf8_lossy(word);
+                log::notice!("Syntax Error from arguments to loadex around {word}.");
+                return None;
+            }
+        }
+    }
+}
+
+/// Loads a module. `settings` are those of LOADEX.
+pub fn load(
+    session: &mut dyn Session,
+    path: &str,
+    args: &[Vec<u8>],
+    settings: Option<Settings>,
+) -> Result<(), String> {
+    let failed = || LOAD_ERROR.to_owned();
+    let _ = &settings;
+    let module = loading::load(session, path, args).map_err(|error: LoadError| {
+        log::warning!("{error}");
+        failed()
+    })?;
+    log::notice!("Module '{}' loaded from {path}", module.name());
+    let _: Arc<Module> = module;
+    Ok(())
+}
+
+/// Unloads a module.
+fn unload(session: &mut ModuleSession<'_, '_>, name: &str) -> Result<(), String> {
+    let refused = |reason: &str| {
+        log::warning!("Error unloading module {name}: {reason}");
+        format!("ERR Error unloading module: {reason}")
+    };
+    if name.as_bytes() == SCRIPT_ENGINE_NAME && loading::find(name).is_none() {
+        return Err(refused("operation not possible."));
+    }
+    match loading::unload(session, name, |_| false) {
+        Ok(_) => {
+            log::notice!("Module {name} unloaded");
+            Ok(())
+        }
+        Err(UnloadError::Refused(reason)) => Err(refused(reason)),
+        Err(UnloadError::Canceled) => Err(refused("operation not possible.")),
+    }
+}
+
+/// A module of the configuration was not loaded, or one of its settings is unknown. The log has the reason.
+pub struct ModuleFailed;
+
+/// Makes the server known to modules. There is one server in a process that loads modules.
+pub fn prepare(server: &Arc<Server>) {
+    if cfg!(feature = "simulated") {
+        return;
+    }
+    let host: &'static ModuleHost = Box::leak(Box::new(ModuleHost { server: server.clone() }));
+    weft_modules::session::set_host(host);
+}
+
+/// Loads the modules of the configuration, on the home worker.
+///
+/// # Errors
+/// If one of them fails.
+pub fn load_configured(server: &Arc<Server>) -> Result<(), ModuleFailed> {
+    server.modules.set_starting(true);
+    let modules: Vec<Vec<Vec<u8>>> = server.config.modules().iter().map(|line| line.arguments.clone()).collect();
+    let loaded = server.run_session_at_home_and_wait(move |session| {
+        modules.iter().all(|words| {
+            let (path, args) = words.split_first().map_or((&b""[..], words.as_slice()), |(path, args)| (path, args));
+            let path = String::from_utf8_lossy(path);
+            let is_loaded = load(session, &path, args, None).is_ok();
+            if !is_loaded {
+                log::warning!("Can't load module from {path}: server aborting");
+            }
+            is_loaded
+        })
+    });
+    server.modules.set_starting(false);
+    match loaded {
+        Some(true) => Ok(()),
+        Some(false) | None => Err(ModuleFailed),
+    }
+}

@@ -1,0 +1,69 @@
+//! What the server knows about modules besides what they have registered.
+
+use weft_modules::session::lending::LentJob;
+use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::sync::Mutex;
+use weft_os::sync::mpsc;
+
+use super::blocked_calls::BlockedCalls;
+use super::{HOME_WORKER, Message, Server};
+
+/// The state of modules.
+#[derive(Default)]
+pub struct Modules {
+    /// The calls that are blocked.
+    pub calls: BlockedCalls,
+    /// The text that clients get while a module gives way to them; `None` for the usual one.
+    busy_reply: Mutex<Option<String>>,
+    /// `true` while the modules of the configuration are loaded.
+    is_starting: AtomicBool,
+    /// The home worker, if it waits for the thread that loads a data file in exclusive mode.
+    pub loading_home: Mutex<Option<HomeStandby>>,
+}
+
+impl Modules {
+    /// Returns the text that clients get while a module gives way to them, without the code; `None` for the usual one.
+    pub fn busy_reply(&self) -> Option<String> {
+        self.busy_reply.lock().clone()
+    }
+
+    /// Sets the text that clients get while a module gives way to them.
+    pub fn set_busy_reply(&self, text: Option<String>) {
+        *self.busy_reply.lock() = text;
+    }
+
+    /// Returns `true` while the modules of the configuration are loaded.
+    pub fn is_starting(&self) -> bool {
+        self.is_starting.load(Ordering::Relaxed)
+    }
+
+    /// Records that the modules of the configuration are being loaded, or have been.
+    pub fn set_starting(&self, is_starting: bool) {
+        self.is_starting.store(is_starting, Ordering::Relaxed);
+    }
+}
+
+/// The home worker, which waits for the jobs of one thread. It goes on when this is dropped.
+pub struct HomeStandby {
+    jobs: mpsc::Sender<LentJob>,
+}
+
+impl HomeStandby {
+    /// Lets the home worker run a job.
+    pub fn run(&self, job: LentJob) {
+        // The home worker waits for jobs until the sender is dropped.
+        let _ = self.jobs.send(job);
+    }
+}
+
+impl Server {
+    /// Lets the home worker do nothing but the jobs of this thread, until the result is dropped. So the thread may enter
+    /// exclusive mode and have code of modules run on the home worker, which does not wait at the gate meanwhile.
+    ///
+    /// The caller is not the home worker, is not inside the gate, and holds no lease.
+    pub fn summon_home(&self) -> HomeStandby {
+        let (sender, jobs) = mpsc::channel();
+        self.worker(HOME_WORKER).send(Message::StandBy(jobs));
+        HomeStandby { jobs: sender }
+    }
+}
