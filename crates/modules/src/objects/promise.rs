@@ -50,6 +50,11 @@ impl Promise {
         })
     }
 
+    /// Returns the module that has called the command.
+    pub fn module(&self) -> &Arc<Module> {
+        &self.module
+    }
+
     /// Sets the function to call with the reply. Has no effect once the command has replied.
     pub fn set_handler(&self, function: Option<OnUnblocked>, data: *mut c_void) {
         self.replace_handler(function.map_or(Handler::None, |function| Handler::Function(function, data)));

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use weft_base::DbIndex;
+use weft_base::{ClientId, DbIndex};
 use weft_resp::number::LongDouble;
 use weft_table::EntryRef;
 use weft_values::Value;
@@ -67,12 +67,14 @@ pub fn wait_for_keys(
     }
     let is_read_of_replica =
         ctx.client.flags.contains(ClientFlags::READONLY) && !ctx.command.spec.flags.contains(CommandFlags::WRITE);
+    let is_module_call = ctx.client.flags.contains(ClientFlags::MODULE_CALL);
     let names = keys.map(|index| wait_key(ctx, index)).collect();
     let tracking = ctx.client.tracking.as_deref();
     let tracks_reads = ctx.command.spec.flags.contains(CommandFlags::READONLY)
         && tracking.is_some_and(|tracking| tracking.should_track_next_command());
     let waiter = Arc::new(Waiter::new(WaiterParameters {
-        client: ctx.client.id,
+        // A call of a module goes on when the client disconnects that has caused it.
+        client: if is_module_call { ClientId::new(0) } else { ctx.client.id },
         worker: ctx.client.worker,
         // Drawn under the leases, so that park ids ascend in each queue.
         park_id: ctx.server.clients.next_park_id(),
@@ -81,8 +83,10 @@ pub fn wait_for_keys(
         keys: names,
         operation,
         deadline_ms,
-        demotions: (!is_read_of_replica).then(|| ctx.server.replication.demotions()),
-        tracks_reads,
+        // The module ends its calls itself.
+        demotions: (!is_read_of_replica && !is_module_call).then(|| ctx.server.replication.demotions()),
+        tracks_reads: tracks_reads && !is_module_call,
+        is_module_call,
         permission: WaiterPermission {
             account: ctx.client.login.account().clone(),
             acl_version: ctx.server.acl.version(),

@@ -17,8 +17,9 @@ pub struct Modules {
     busy_reply: Mutex<Option<String>>,
     /// `true` while the modules of the configuration are loaded.
     is_starting: AtomicBool,
-    /// The home worker, if it waits for the thread that loads a data file in exclusive mode.
-    pub loading_home: Mutex<Option<HomeStandby>>,
+    /// The home worker, if it waits for the thread that has exclusive mode, for code that has nothing of that thread but
+    /// the keyspace.
+    pub exclusive_home: Mutex<Option<HomeStandby>>,
 }
 
 impl Modules {
@@ -57,6 +58,39 @@ impl HomeStandby {
 }
 
 impl Server {
+    /// Calls `run` where the code of modules may run: on the home worker, if it was summoned ([`Self::summon_home`]). The
+    /// caller's thread, which counts in the row `thread_index`, has exclusive mode.
+    pub fn call_modules(
+        self: &Arc<Self>,
+        all: &mut Exclusive<'_>,
+        thread_index: ThreadIndex,
+        home: &mut Option<HomeStandby>,
+        run: &mut (dyn FnMut() + Send),
+    ) {
+        match self.persistence.call_modules.get() {
+            Some(call) => call(self, all, thread_index, home, run),
+            None => run(),
+        }
+    }
+
+    /// Does the same for code that does not have the standby of the home worker.
+    pub fn call_modules_in_exclusive_mode<R: Send>(
+        self: &Arc<Self>,
+        all: &mut Exclusive<'_>,
+        thread_index: ThreadIndex,
+        run: impl FnOnce() -> R + Send,
+    ) -> R {
+        let mut home = self.modules.exclusive_home.lock().take();
+        let (mut run, mut result) = (Some(run), None);
+        self.call_modules(all, thread_index, &mut home, &mut || {
+            if let Some(run) = run.take() {
+                result = Some(run());
+            }
+        });
+        *self.modules.exclusive_home.lock() = home;
+        result.unwrap_or_else(|| unreachable!("a call is made once"))
+    }
+
     /// Lets the home worker do nothing but the jobs of this thread, until the result is dropped. So the thread may enter
     /// exclusive mode and have code of modules run on the home worker, which does not wait at the gate meanwhile.
     ///

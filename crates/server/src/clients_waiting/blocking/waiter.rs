@@ -81,6 +81,9 @@ pub struct Waiter {
     demotions: Option<u64>,
     /// `true` if the client caches what it reads (client-side caching), so that the keys it reads are tracked.
     pub tracks_reads: bool,
+    /// `true` if a module has called the command. Then the home worker serves it, in exclusive mode, because the module
+    /// gets the reply as a part of the same unit.
+    pub is_module_call: bool,
     /// The permission under which it waits.
     pub permission: WaiterPermission,
 }
@@ -108,6 +111,8 @@ pub struct WaiterParameters {
     pub demotions: Option<u64>,
     /// `true` if the keys that the client reads are tracked.
     pub tracks_reads: bool,
+    /// `true` if a module has called the command.
+    pub is_module_call: bool,
     /// The permission under which it waits.
     pub permission: WaiterPermission,
 }
@@ -140,6 +145,7 @@ impl Waiter {
             deadline_ms: wait.deadline_ms,
             demotions: wait.demotions,
             tracks_reads: wait.tracks_reads,
+            is_module_call: wait.is_module_call,
             permission: wait.permission,
         }
     }

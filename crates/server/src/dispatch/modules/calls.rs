@@ -16,7 +16,9 @@
 //!    from what this thread knows.
 //! 4. An error of a call does not count in the statistics, unless the module passes it on to a client.
 
-use weft_base::{ClientId, DbIndex};
+use std::sync::Arc;
+
+use weft_base::{ClientId, DbIndex, ParkId};
 use weft_reactor::Output;
 use weft_resp::{Args, Protocol};
 
@@ -37,19 +39,19 @@ use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::propagation::LogTarget;
+use crate::state::blocked_calls::{BlockedCall, CallWait};
 use crate::state::{ClientVisitorHost, WorkerQuery};
 use weft_acl::DenialContext;
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
-use weft_modules::invoke;
 use weft_modules::objects::arguments::{CallFlags, CommandWords};
-use weft_modules::objects::context::{Caller, Context};
+use weft_modules::objects::context::Context;
 use weft_modules::objects::promise::Promise;
 use weft_modules::session::calls::{
     CallErrno, CallHost, CallOutcome, CallRefusal, CallRequest, CallSession, PropagationTarget,
 };
 
-use super::{ModuleHost, ModuleSession, SessionAccess};
+use super::{ModuleCall, ModuleHost, ModuleSession, SessionAccess, command};
 
 /// The number of values to be freed after which a call frees the memory that earlier ones left.
 const MAX_UNFREED_VALUES: usize = 1024;
@@ -105,8 +107,13 @@ impl CallSession for ModuleSession<'_, '_> {
             Ok(_) if request.flags.contains(CallFlags::DRY_RUN) => CallOutcome::Replied(Vec::new()),
             Ok(call) => {
                 buffers.output.clear();
-                self.run_call(call, &mut client, &mut buffers.planned, &mut buffers.output);
-                CallOutcome::Replied(take_reply(&mut buffers.output))
+                let blocked = self.run_call(call, &mut client, &mut buffers.planned, &mut buffers.output);
+                match blocked {
+                    None => CallOutcome::Replied(take_reply(&mut buffers.output)),
+                    Some((park_id, wait, at_ms)) => {
+                        CallOutcome::Blocked(self.begin_wait(request, call, park_id, wait, at_ms))
+                    }
+                }
             }
         };
         buffers.client = Some(client).filter(|client| client.may_become_other_view());
@@ -115,8 +122,8 @@ impl CallSession for ModuleSession<'_, '_> {
         outcome
     }
 
-    fn abort_call(&mut self, _promise: &Promise) -> bool {
-        false
+    fn abort_call(&mut self, promise: &Promise) -> bool {
+        self.abort_blocked_call(promise)
     }
 
     fn replicate(&mut self, db: u32, words: &CommandWords, target: PropagationTarget) {
@@ -180,6 +187,13 @@ fn take_reply(output: &mut Output) -> Vec<u8> {
         _ => std::mem::take(&mut output.bytes),
     }
 }
+
+/// The park id of a command that is blocked, what it waits for, and when the wait ends in milliseconds since the Unix
+/// epoch.
+type BegunWait = (ParkId, CallWait, Option<u64>);
+
+/// The end of a command: its wait if it is blocked, or the error that it replies with.
+type CallResult = Result<Option<BegunWait>, CommandError>;
 
 type CommandRefusal = (Option<&'static Command<Binding>>, Refusal);
 
@@ -338,43 +352,72 @@ impl ModuleSession<'_, '_> {
 
     // ---- execution -------------------------------------------------------------------------------------------------
 
-    /// Runs a command that was admitted, and writes its reply to `output`.
+    /// Runs a command that was admitted, and writes its reply to `output`. Returns its wait if it is blocked.
     fn run_call(
         &mut self,
         call: AdmittedCall<'_>,
         client: &mut Client,
         planned: &mut Vec<PlannedKey>,
         output: &mut Output,
-    ) {
+    ) -> Option<BegunWait> {
         let start = self.thread.ticks;
         self.thread.ticks = self.thread.timer.raw();
         self.thread.begin_command(client, call.command);
         let was_muted = self.thread.effects.log_writer.is_muted;
         self.thread.effects.log_writer.is_muted |= !call.flags.contains(CallFlags::REPLICATE);
         let permissions = (self.thread.may_leave, self.thread.may_block);
-        (self.thread.may_leave, self.thread.may_block) = (false, false);
+        // Other commands that take the permission to block would leave the thread.
+        let may_block = call.flags.contains(CallFlags::ALLOW_BLOCK)
+            && call.command.spec.flags.contains(CommandFlags::BLOCKING)
+            && self.access.is_exclusive();
+        (self.thread.may_leave, self.thread.may_block) = (false, may_block);
         planned.clear();
-        let error = match self.plan_call(call, planned) {
-            Err(error) => Some(error),
+        let result = match self.plan_call(call, planned) {
+            Err(error) => Err(error),
             Ok(()) => match call.binding.mode {
                 HandlerMode::Script => self.run_script(call, client, output),
-                HandlerMode::Module => self.run_module(call, client, output),
+                HandlerMode::Module => self.run_module(call, client, planned, output),
                 HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep => {
                     self.run_handler(call, client, planned, output)
                 }
             },
         };
-        if let Some(error) = error {
+        let blocked = result.unwrap_or_else(|error| {
             output.clear();
             error.append_to(&mut output.bytes);
-        }
+            None
+        });
         (self.thread.may_leave, self.thread.may_block) = permissions;
         self.thread.effects.log_writer.is_muted = was_muted;
         if let Some(watches) = client.watches.take() {
             remove_own_watches(&watches, &mut self.access.as_held_leases(), &self.thread.server);
         }
-        self.record_call(call, client, output.len());
+        if blocked.is_none() {
+            self.record_call(call, client, output.len());
+        }
         self.thread.ticks = start;
+        blocked
+    }
+
+    /// Starts the wait of a command that is blocked, and returns the promise of its reply.
+    fn begin_wait(
+        &mut self,
+        request: &CallRequest<'_>,
+        call: AdmittedCall<'_>,
+        park_id: ParkId,
+        wait: CallWait,
+        at_ms: Option<u64>,
+    ) -> Arc<Promise> {
+        let (module, db) = (request.context.module.clone(), request.context.caller.borrow().db);
+        let promise = Promise::new(module, park_id.get(), db);
+        let blocked = BlockedCall {
+            promise: promise.clone(),
+            wait,
+            is_propagated: call.flags.contains(CallFlags::REPLICATE) && !self.thread.effects.log_writer.is_muted,
+            command: call.command.id as usize,
+        };
+        self.begin_blocked_call(park_id, blocked, at_ms);
+        promise
     }
 
     /// Plans the keys of a command. In a slot-safe session, their slots must be leased.
@@ -401,37 +444,38 @@ impl ModuleSession<'_, '_> {
         Ok(())
     }
 
-    /// Runs a command that runs a script. Returns the error if it cannot run.
-    fn run_script(&mut self, call: AdmittedCall<'_>, client: &mut Client, output: &mut Output) -> Option<CommandError> {
+    /// Runs a command that runs a script.
+    fn run_script(&mut self, call: AdmittedCall<'_>, client: &mut Client, output: &mut Output) -> CallResult {
         let held = self.access.as_held_leases();
         script::run_in_transaction(self.thread, self.pass, call.command, call.args, held, client, output);
-        None
+        Ok(None)
     }
 
-    /// Runs a command of a module. Returns the error if it cannot run.
-    fn run_module(&mut self, call: AdmittedCall<'_>, client: &mut Client, output: &mut Output) -> Option<CommandError> {
-        let Some(command) = call.binding.module_command else {
-            return Some(cannot_be_called(call.command));
-        };
-        let caller = Caller {
-            client_id: client.id.get(),
-            db: client.db.get() as u32,
-            protocol: client.protocol,
-        };
+    /// Runs a command of a module, or one that loads or unloads a module.
+    fn run_module(
+        &mut self,
+        call: AdmittedCall<'_>,
+        client: &mut Client,
+        planned: &[PlannedKey],
+        output: &mut Output,
+    ) -> CallResult {
+        let mut module_call = ModuleCall::default();
         let mut session = self.reborrow_for(client);
-        let end = invoke::run_command(command, &mut session, caller, call.args);
-        output.bytes.extend_from_slice(&end.reply.bytes);
-        None
+        session.call = Some(&mut module_call);
+        let reply = command::run_code(&mut session, call.command, call.binding, call.args);
+        command::finish_call(&mut session, call.command, call.args, planned);
+        output.bytes.extend_from_slice(&reply.bytes);
+        Ok(None)
     }
 
-    /// Runs the handler of a command. Returns the error that it replies with.
+    /// Runs the handler of a command.
     fn run_handler(
         &mut self,
         call: AdmittedCall<'_>,
         client: &mut Client,
         planned: &[PlannedKey],
         output: &mut Output,
-    ) -> Option<CommandError> {
+    ) -> CallResult {
         let (thread, pass) = (&mut *self.thread, self.pass);
         if let Some(view) = &thread.view
             && let Err(error) = redirect::check_script_keys(
@@ -443,7 +487,7 @@ impl ModuleSession<'_, '_> {
                 thread.now_ms,
             )
         {
-            return Some(error);
+            return Err(error);
         }
         thread.effects.hooks = thread.server.keyspace.hooks.current();
         let dirty = thread.effects.dirty;
@@ -473,22 +517,30 @@ impl ModuleSession<'_, '_> {
             queue_notifications(&mut context, next_step.is_restarted(), NotificationCaller::Module);
         }
         drop(context);
-        match result {
-            Err(error) => Some(error),
-            Ok(()) => self.complete_reply(call, next_step, client, output),
-        }
+        result?;
+        self.complete_reply(call, next_step, client, output)
     }
 
-    /// Completes a reply that other threads would produce, as far as this thread can. Returns the error if it cannot.
+    /// Completes a reply that other threads would produce, as far as this thread can, or lets the command wait.
     fn complete_reply(
         &mut self,
         call: AdmittedCall<'_>,
         next_step: NextStep,
         client: &mut Client,
         output: &mut Output,
-    ) -> Option<CommandError> {
+    ) -> CallResult {
         match next_step {
             NextStep::Reply => {}
+            NextStep::Block(blocked) => {
+                let waiter = blocked.waiter;
+                return Ok(Some((waiter.park_id, CallWait::Keys(waiter.clone()), waiter.deadline_ms)));
+            }
+            NextStep::AwaitReplicas(wait) => {
+                let (at_ms, required_acks) = *wait;
+                let park_id = self.thread.server.clients.next_park_id();
+                let wait = CallWait::Replicas(self.begin_replica_wait(park_id, required_acks));
+                return Ok(Some((park_id, wait, (at_ms != u64::MAX).then_some(at_ms))));
+            }
             NextStep::QueryWorkers(query) => {
                 output.clear();
                 output.bytes = self.answer_query(&query, client);
@@ -497,9 +549,9 @@ impl ModuleSession<'_, '_> {
                 output.clear();
                 output.bytes = reply.1;
             }
-            _ => return Some(cannot_be_called(call.command)),
+            _ => return Err(cannot_be_called(call.command)),
         }
-        None
+        Ok(None)
     }
 
     /// Answers a query about all clients from what this thread knows: the caller, and the snapshots of the others, if the

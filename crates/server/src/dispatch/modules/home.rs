@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 use super::{ModuleSession, apply_unit_effects, client_without_connection};
 use crate::dispatch::notifications::send_early_broadcasts;
 use crate::dispatch::thread::ThreadState;
+use crate::keyspace::ready_keys::ReadyKey;
 use crate::keyspace::{Exclusive, Seat};
 use crate::notify::messages::wake_workers;
 use crate::replication::ReplicationState;
 use crate::state::{HOME_WORKER, HomeJob, HomeThread, Message};
+use weft_base::ParkId;
 use weft_modules::session::{Session, lending};
 use weft_scripting::Requester;
 
@@ -28,6 +30,14 @@ impl HomeThread for Home<'_, '_> {
 
     fn with_keyspace(&mut self, run: &mut dyn FnMut(&mut Exclusive<'_>)) {
         run(self.all);
+    }
+
+    fn serve_module_calls(&mut self, keys: VecDeque<ReadyKey>) {
+        run_unit(self.thread, self.all, |session| session.serve_module_calls(keys));
+    }
+
+    fn end_module_call(&mut self, park_id: ParkId, reply: Option<Vec<u8>>) {
+        run_unit(self.thread, self.all, |session| session.end_blocked_call(park_id, reply));
     }
 }
 

@@ -111,6 +111,8 @@ struct UnservedWaiters {
 pub struct Waits {
     by_client: HashMap<ClientId, ClientWait>,
     timers: TimerQueue<ClientId>,
+    /// The blocked calls of modules that end at a certain time.
+    call_timers: TimerQueue<ParkId>,
     /// Waiters whose wait has ended and that are still in queues.
     ended_waits: Vec<EndedWait>,
     /// The waits whose time is over, but that were held up then.
@@ -123,7 +125,13 @@ pub struct Waits {
 impl Waits {
     /// Returns the time at which the first wait times out, in milliseconds since the Unix epoch.
     pub fn next_due_ms(&self) -> Option<u64> {
-        self.timers.next_due_ms()
+        let times = [self.timers.next_due_ms(), self.call_timers.next_due_ms()];
+        times.into_iter().flatten().min()
+    }
+
+    /// Ends a call of a module at this time, in milliseconds since the Unix epoch, unless it ends before.
+    pub fn add_call_timer(&mut self, at_ms: u64, park_id: ParkId) {
+        self.call_timers.add(at_ms, park_id, park_id);
     }
 
     /// Returns the time that the worker may sleep in view of work that failed before, or `None` if there is no such
@@ -646,10 +654,13 @@ impl Worker {
                 self.end_due_wait(client);
             }
         }
-        if self.waits.timers.is_empty() {
+        if self.waits.timers.is_empty() && self.waits.call_timers.is_empty() {
             return;
         }
         let now_ms = unix_ms();
+        while let Some(park_id) = self.waits.call_timers.pop_due(now_ms) {
+            self.server().end_module_call_at_home(park_id, None);
+        }
         while let Some(client) = self.waits.timers.pop_due(now_ms) {
             self.end_due_wait(client);
         }

@@ -25,6 +25,7 @@ fn waiter(park_id: u64, db: DbIndex, operation: BlockingOperation) -> Arc<Waiter
         deadline_ms: None,
         demotions: Some(0),
         tracks_reads: false,
+        is_module_call: false,
         permission: WaiterPermission {
             account: Login::unauthenticated().account().clone(),
             acl_version: 1,
