@@ -22,25 +22,35 @@ thread_local! {
 /// The number of calls into modules that are under way in exclusive mode, on all threads.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
-/// Restores the module that ran before.
-struct RestoredModule(*const Module);
+/// Restores the module that ran before. The flag is set if the call was counted.
+struct RestoredModule(*const Module, bool);
 
 impl Drop for RestoredModule {
     fn drop(&mut self) {
-        CALLS.fetch_sub(1, Ordering::Relaxed);
+        if self.1 {
+            CALLS.fetch_sub(1, Ordering::Relaxed);
+        }
         RUNNING.set(self.0);
     }
 }
 
 /// Calls `run`, which calls into `module`. The functions of the API use `session` meanwhile.
 pub fn call_into<R>(module: &Arc<Module>, session: &mut dyn Session, run: impl FnOnce() -> R) -> R {
-    with_session(session, || name_module(module, run))
+    // Slot-safe commands do not share a counter.
+    let is_counted = session.is_exclusive();
+    with_session(session, || name(module, is_counted, run))
 }
 
 /// Calls `run`, which calls into `module`, with the session that the thread has already, or without one.
 pub fn name_module<R>(module: &Arc<Module>, run: impl FnOnce() -> R) -> R {
-    CALLS.fetch_add(1, Ordering::Relaxed);
-    let _restored = RestoredModule(RUNNING.replace(Arc::as_ptr(module)));
+    name(module, true, run)
+}
+
+fn name<R>(module: &Arc<Module>, is_counted: bool, run: impl FnOnce() -> R) -> R {
+    if is_counted {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+    }
+    let _restored = RestoredModule(RUNNING.replace(Arc::as_ptr(module)), is_counted);
     run()
 }
 
@@ -56,6 +66,16 @@ pub fn show_running(show: impl FnOnce(&str)) {
     if let Some(module) = unsafe { running.as_ref() } {
         show(module.name_for_crash());
     }
+}
+
+/// Returns the module whose code this thread runs.
+pub fn running_module() -> Option<Arc<Module>> {
+    let running = RUNNING.get();
+    // SAFETY: as above. The pointer is that of an `Arc`, which is counted once more here.
+    (!running.is_null()).then(|| unsafe {
+        Arc::increment_strong_count(running);
+        Arc::from_raw(running)
+    })
 }
 
 /// The end of a command of a module.

@@ -54,6 +54,17 @@ pub fn set_crash_reports(enabled: bool) {
     REPORTS_ENABLED.store(enabled, Ordering::Relaxed);
 }
 
+/// Shows the name of the module whose code the calling thread runs, if it runs any. It is called by a signal handler: it
+/// allocates nothing and takes no lock.
+pub type ShowModule = fn(&mut dyn FnMut(&str));
+
+static SHOW_MODULE: OnceLock<ShowModule> = OnceLock::new();
+
+/// Lets crash reports name the module whose code has crashed. Later calls have no effect.
+pub fn set_module_of_crash(show: ShowModule) {
+    let _ = SHOW_MODULE.set(show);
+}
+
 /// Installs handlers that write a crash report to the emergency log (see
 /// [`set_emergency_log`](crate::set_emergency_log)) when the process receives SIGSEGV, SIGBUS, SIGFPE, SIGILL or
 /// SIGABRT. The process then dies of the signal. `report_fields` (version, build, process id, …) are printed in the
@@ -191,6 +202,13 @@ fn write_report_fields(log: EmergencyLog, signal: c_int, info: *const libc::sigi
     log.write(b" (");
     log.write_decimal(thread.into());
     log.write(b")\n");
+    if let Some(show) = SHOW_MODULE.get() {
+        show(&mut |module| {
+            log.write(b"Crashed in the code of module: ");
+            log.write(module.as_bytes());
+            log.write(b"\n");
+        });
+    }
     for (name, value) in REPORT_FIELDS.get().copied().unwrap_or_default() {
         log.write(name.as_bytes());
         log.write(b":");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_os::atomic::{AtomicBool, AtomicU32, Ordering};
+use weft_os::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// A script that ran longer than this runs outside the worker next time.
 const LONG_RUN: Duration = Duration::from_millis(1);
@@ -21,6 +21,9 @@ pub struct ScriptProfile {
     /// The number of coming runs that do not begin without the token.
     runs_with_token: AtomicU32,
     may_run_forever: bool,
+    /// If it calls commands of modules: the generation of the modules for which this was found out, times two, plus 1
+    /// if it does.
+    module_calls: AtomicU64,
 }
 
 impl ScriptProfile {
@@ -34,6 +37,7 @@ impl ScriptProfile {
             has_written: AtomicBool::new(false),
             runs_with_token: AtomicU32::new(0),
             queries_workers: AtomicBool::new(may_query_workers(code)),
+            module_calls: AtomicU64::new(0),
         }
     }
 
@@ -55,6 +59,24 @@ impl ScriptProfile {
     /// Records that the script has called a command that queries all workers.
     pub fn note_query(&self) {
         self.queries_workers.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the script calls commands of modules, of which there have been `generation` sets. `predict`
+    /// returns `true` if its code looks as if it did. It is called once per set.
+    pub fn calls_modules(&self, generation: u64, predict: impl FnOnce() -> bool) -> bool {
+        let known = self.module_calls.load(Ordering::Relaxed);
+        if known / 2 == generation {
+            return known % 2 == 1;
+        }
+        let calls = predict();
+        self.module_calls
+            .store(generation * 2 + u64::from(calls), Ordering::Relaxed);
+        calls
+    }
+
+    /// Records that the script has called a command of a module.
+    pub fn note_module_call(&self, generation: u64) {
+        self.module_calls.store(generation * 2 + 1, Ordering::Relaxed);
     }
 
     /// Returns `true` if the script has written in an earlier run.

@@ -12,7 +12,7 @@
 use std::ffi::c_int;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::RwLock;
@@ -32,6 +32,9 @@ type UnloadFunction = unsafe extern "C" fn(*mut Context) -> c_int;
 /// The symbols of a module, with the prefix of Valkey and that of Redis.
 const LOAD_SYMBOLS: [&[u8]; 2] = [b"ValkeyModule_OnLoad\0", b"RedisModule_OnLoad\0"];
 const UNLOAD_SYMBOLS: [&[u8]; 2] = [b"ValkeyModule_OnUnload\0", b"RedisModule_OnUnload\0"];
+
+/// The number of times that the set of loaded modules has changed; 0 if there never was a module.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 static LOADED: RwLock<Vec<Arc<Module>>> = RwLock::new(Vec::new());
 
@@ -64,6 +67,12 @@ pub enum UnloadError {
     Refused(&'static str),
     /// `OnUnload` has refused.
     Canceled,
+}
+
+/// Returns the number of times that the set of loaded modules has changed; 0 if there never was a module.
+#[inline]
+pub fn generation() -> u64 {
+    GENERATION.load(Ordering::Acquire)
 }
 
 /// Returns the loaded modules in the order in which they were loaded.
@@ -148,6 +157,7 @@ pub fn load(session: &mut dyn Session, path: &str, args: &[Vec<u8>]) -> Result<A
     }
     module.loading.store(false, Ordering::Relaxed);
     LOADED.write().push(module.clone());
+    GENERATION.fetch_add(1, Ordering::AcqRel);
     Ok(module)
 }
 
@@ -224,6 +234,7 @@ pub fn unload(
         }
     }
     LOADED.write().retain(|other| !Arc::ptr_eq(other, &module));
+    GENERATION.fetch_add(1, Ordering::AcqRel);
     discard(session, &module);
     Ok(module)
 }

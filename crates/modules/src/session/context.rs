@@ -11,6 +11,9 @@ pub trait ContextSession {
     /// Returns `true` if the commands of the client must not fail: it is the primary, or a file is loaded.
     fn must_obey_client(&self, client_id: u64) -> bool;
 
+    /// Returns `true` if the session may use every key: the thread is in exclusive mode.
+    fn is_exclusive(&self) -> bool;
+
     /// Lets other threads through the gate for a moment, because this one waits for the home worker. Returns `false` if
     /// the server has ended.
     fn open_gate_briefly(&mut self) -> bool;

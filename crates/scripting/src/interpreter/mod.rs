@@ -125,6 +125,14 @@ impl Program {
         }
     }
 
+    /// Returns the code of the script, or that of the library of the function.
+    pub fn code(&self) -> &[u8] {
+        match &self.source {
+            ProgramSource::Script(script) => &script.source,
+            ProgramSource::Function(library, _) => &library.code,
+        }
+    }
+
     /// Returns the flags; `None` for a script without a shebang line.
     pub fn flags(&self) -> Option<ScriptFlags> {
         match &self.source {

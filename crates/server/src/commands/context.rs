@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::error::CommandError;
 use super::permission;
 use crate::keyspace::GatePassage;
-use crate::keyspace::access::{FurtherLeases, KeyUse, Keys, SnapshotAttempt};
+use crate::keyspace::access::{FurtherLeases, HeldLeases, KeyUse, Keys, SnapshotAttempt};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::kill_mark::KillMark;
@@ -80,6 +80,9 @@ pub struct Binding {
     /// `true` if the command pauses clients. It comes after the others that wait for exclusive mode, because they would
     /// have to wait for the end of the pause.
     pub pauses_clients: bool,
+    /// `true` if the handler calls modules for keys that have their values. If modules have data types, it runs in
+    /// exclusive mode and has the home worker at its disposal ([`Context::call_modules`]).
+    pub calls_modules: bool,
     /// The command of a module, for [`HandlerMode::Module`]; `None` for the commands that load and unload modules.
     pub module_command: Option<&'static ModuleCommand>,
 }
@@ -114,6 +117,17 @@ impl Binding {
     pub const fn with_config_change(mut self) -> Self {
         self.changes_config = true;
         self
+    }
+
+    /// Returns the binding of a command that calls modules for keys that have their values.
+    pub const fn with_module_values(mut self) -> Self {
+        self.calls_modules = true;
+        self
+    }
+
+    /// Returns `true` if the command has to call modules, as far as their data types are known.
+    pub fn needs_modules(&self) -> bool {
+        self.mode == HandlerMode::Module || (self.calls_modules && weft_modules::module::types::any_exist())
     }
 
     /// Returns the binding of a command that pauses clients.
@@ -154,6 +168,7 @@ pub const fn leased(handler: CommandHandler) -> Binding {
         queries_workers: false,
         changes_config: false,
         pauses_clients: false,
+        calls_modules: false,
         module_command: None,
     }
 }
@@ -171,6 +186,7 @@ pub const fn leased_for_writing(run: CommandHandler) -> Binding {
         queries_workers: false,
         changes_config: false,
         pauses_clients: false,
+        calls_modules: false,
         module_command: None,
     }
 }
@@ -187,6 +203,7 @@ pub const fn script() -> Binding {
         queries_workers: false,
         changes_config: false,
         pauses_clients: false,
+        calls_modules: false,
         module_command: None,
     }
 }
@@ -195,7 +212,6 @@ pub const fn script() -> Binding {
 pub const fn module(command: Option<&'static ModuleCommand>) -> Binding {
     Binding {
         mode: HandlerMode::Module,
-        writes_all_keys: true,
         module_command: command,
         ..leased(|_| unreachable!("the dispatcher runs the code of modules"))
     }
@@ -213,6 +229,7 @@ pub const fn exclusive(run: CommandHandler) -> Binding {
         queries_workers: false,
         changes_config: false,
         pauses_clients: false,
+        calls_modules: false,
         module_command: None,
     }
 }
@@ -326,6 +343,19 @@ impl<'a> Context<'a, '_> {
             });
             are_read_only
         });
+    }
+
+    /// Calls `run` where the code of modules may run, for a command that is declared for it
+    /// ([`Binding::with_module_values`]).
+    ///
+    /// # Errors
+    /// If the command does not run in exclusive mode: modules have got data types since it began.
+    pub fn call_modules<R: Send>(&mut self, run: impl FnOnce() -> R + Send) -> Result<R, CommandError> {
+        let thread_index = self.keys.context.thread_index;
+        match &mut self.keys.held {
+            HeldLeases::Exclusive(all) => Ok(self.server.call_modules_in_exclusive_mode(all, thread_index, run)),
+            _ => Err(CommandError::constant("TRYAGAIN The value of a module is not accessible here")),
+        }
     }
 
     /// Replies with these lines, as the HELP subcommands do.

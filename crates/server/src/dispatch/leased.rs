@@ -29,8 +29,10 @@ pub fn run_leased<'p>(
     many: &mut Vec<Lease<'p>>,
     connection: &mut Connection,
 ) -> Outcome {
-    if request.binding.mode == HandlerMode::Script {
-        return script::run_leased(thread, pass, request, keys, many, connection);
+    match request.binding.mode {
+        HandlerMode::Script => return script::run_leased(thread, pass, request, keys, many, connection),
+        HandlerMode::Module => return modules::command::run_leased(thread, pass, request, keys, many, connection),
+        HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep => {}
     }
     let outcome = attempt_leased(thread, pass, request, keys, many, connection);
     if matches!(outcome, Outcome::After(NextStep::RetryAsWriter)) {
@@ -154,8 +156,10 @@ pub fn run_exclusive(
     if let Err(error) = check_migrating_slot(thread, request, keys, &held, connection) {
         return reply_redirection(thread, request, keys, connection, error);
     }
-    if request.binding.mode == HandlerMode::Module {
-        return modules::command::run(thread, all, request, keys, connection);
+    match request.binding.mode {
+        HandlerMode::Module => return modules::command::run(thread, all, request, keys, connection),
+        HandlerMode::Script => return script::run_exclusive(thread, all, request, connection),
+        HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep => {}
     }
     let held = HeldLeases::Exclusive(all);
     let outcome = match expired_sources::must_delete_expired(thread, request.command) {

@@ -166,6 +166,10 @@ pub fn queue_command(
         }
         if binding.mode == HandlerMode::Script {
             transaction.runs_script = true;
+            if script_flags::may_call_modules(&thread.server, request.command, args) {
+                (transaction.runs_modules, transaction.needs_exclusive) = (true, true);
+                transaction.must_stay_on_worker = true;
+            }
             if script_flags::may_query_workers(&thread.server, request.command, args) {
                 (transaction.reports_clients, transaction.needs_exclusive) = (true, true);
             }

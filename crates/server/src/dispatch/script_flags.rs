@@ -12,10 +12,12 @@ use crate::replication::ReplicationState;
 use crate::state::Server;
 use weft_command_table::registry::Command;
 use weft_config::id;
+use weft_modules::module::loading;
 use weft_scripting as scripting;
 use weft_scripting::{ScriptFlags, Scripts};
 
 use super::leases::ANNOUNCE_AFTER_FAILURES;
+use super::modules;
 use super::thread::ThreadState;
 
 /// The name that a command gives for its script.
@@ -72,6 +74,27 @@ pub fn may_query_workers(server: &Server, command: &Command<Binding>, args: Args
             let found = scripts.libraries.current().function(name);
             found.is_some_and(|(library, index)| library.functions[index].profile.queries_workers())
         }
+    }
+}
+
+/// Returns `true` if the script may call a command of a module that runs at home.
+pub fn may_call_modules(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+    let generation = loading::generation();
+    if generation == 0 {
+        return false;
+    }
+    let scripts = &server.scripting;
+    match named(command, args) {
+        ScriptName::Source(source) => modules::scripts::names_module_command(source),
+        ScriptName::Digest(digest) => scripts.cache.find(digest).is_some_and(|script| {
+            script
+                .profile
+                .calls_modules(generation, || modules::scripts::names_module_command(&script.source))
+        }),
+        ScriptName::Function(name) => scripts.libraries.current().function(name).is_some_and(|(library, index)| {
+            let profile = &library.functions[index].profile;
+            profile.calls_modules(generation, || modules::scripts::names_module_command(&library.code))
+        }),
     }
 }
 

@@ -14,6 +14,7 @@
 //! another thread runs later, when the worker has closed the client, finds that in its view of the client.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::net::client::Client;
 
@@ -29,6 +30,8 @@ struct DirectoryEntry {
     is_killed: bool,
     /// `true` if the client sends nothing more.
     has_ended_input: bool,
+    /// The certificate of the client, in DER.
+    certificate: Option<Arc<[u8]>>,
 }
 
 /// The worker of each client.
@@ -54,6 +57,7 @@ impl ClientDirectory {
             worker,
             is_killed: false,
             has_ended_input: false,
+            certificate: None,
         };
         self.shard(client).lock().insert(client, entry);
     }
@@ -63,6 +67,18 @@ impl ClientDirectory {
         if let Some(entry) = self.shard(client).lock().get_mut(&client) {
             entry.has_ended_input = true;
         }
+    }
+
+    /// Records the certificate of a client, in DER.
+    pub fn note_certificate(&self, client: ClientId, certificate: Vec<u8>) {
+        if let Some(entry) = self.shard(client).lock().get_mut(&client) {
+            entry.certificate = Some(certificate.into());
+        }
+    }
+
+    /// Returns the certificate of a client, in DER; `None` if it has disconnected or has none.
+    pub fn certificate(&self, client: ClientId) -> Option<Arc<[u8]>> {
+        self.shard(client).lock().get(&client)?.certificate.clone()
     }
 
     /// Returns `true` if a client has disconnected, or sends nothing more. A client that waits for the reply of another

@@ -67,7 +67,7 @@ pub use background_work::{
 pub use collect_clients::{ClientCollection, ClientVisitorHost, close_killed_clients};
 pub use home::{HOME_WORKER, HomeJob, HomeThread};
 pub use links::{DebuggedClients, SessionRegistration};
-pub use modules::{HomeStandby, Modules};
+pub use modules::{HomeStandby, Modules, StandbyJobs};
 pub use moving_connections::MovingConnections;
 pub use parts::ServerParts;
 pub use pause::{Pause, PauseReason};
@@ -173,7 +173,7 @@ pub enum Message {
     /// Run this at once: a thread in exclusive mode lends its session. Only the home worker gets such messages.
     RunLent(LentJob),
     /// Run only these jobs until the sender is dropped. Only the home worker gets such messages.
-    StandBy(mpsc::Receiver<LentJob>),
+    StandBy(StandbyJobs),
     /// A call of a module waits until this time. Only the home worker gets such messages.
     BeginCallTimer {
         /// The time, in milliseconds since the Unix epoch.

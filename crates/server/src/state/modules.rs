@@ -1,5 +1,10 @@
 //! What the server knows about modules besides what they have registered.
 
+use std::time::Duration;
+
+use std::sync::Arc;
+
+use weft_base::ThreadIndex;
 use weft_modules::session::lending::LentJob;
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_os::sync::Mutex;
@@ -7,6 +12,7 @@ use weft_os::sync::mpsc;
 
 use super::blocked_calls::BlockedCalls;
 use super::{HOME_WORKER, Message, Server};
+use crate::keyspace::Exclusive;
 
 /// The state of modules.
 #[derive(Default)]
@@ -43,6 +49,25 @@ impl Modules {
         self.is_starting.store(is_starting, Ordering::Relaxed);
     }
 }
+
+/// The jobs of a thread for which the home worker stands by.
+pub struct StandbyJobs {
+    jobs: mpsc::Receiver<LentJob>,
+    is_ready: mpsc::SyncSender<()>,
+}
+
+impl StandbyJobs {
+    /// Runs the jobs until there are no more.
+    pub fn run_all(self) {
+        // The other thread waits for this, unless the server ends.
+        if self.is_ready.send(()).is_ok() {
+            self.jobs.iter().for_each(|job| job());
+        }
+    }
+}
+
+/// The interval at which a thread that waits for the home worker checks if it has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The home worker, which waits for the jobs of one thread. It goes on when this is dropped.
 pub struct HomeStandby {
@@ -94,10 +119,21 @@ impl Server {
     /// Lets the home worker do nothing but the jobs of this thread, until the result is dropped. So the thread may enter
     /// exclusive mode and have code of modules run on the home worker, which does not wait at the gate meanwhile.
     ///
+    /// Waits until the home worker stands by: only then may the caller wait at the gate, because the home worker may
+    /// stand by for another thread that waits there. Returns `None` if the server ends before.
+    ///
     /// The caller is not the home worker, is not inside the gate, and holds no lease.
-    pub fn summon_home(&self) -> HomeStandby {
+    pub fn summon_home(&self) -> Option<HomeStandby> {
         let (sender, jobs) = mpsc::channel();
-        self.worker(HOME_WORKER).send(Message::StandBy(jobs));
-        HomeStandby { jobs: sender }
+        let (is_ready, ready) = mpsc::sync_channel(1);
+        self.worker(HOME_WORKER)
+            .send(Message::StandBy(StandbyJobs { jobs, is_ready }));
+        loop {
+            match ready.recv_timeout(POLL_INTERVAL) {
+                Ok(()) => return Some(HomeStandby { jobs: sender }),
+                Err(mpsc::RecvTimeoutError::Timeout) if !self.worker(HOME_WORKER).has_ended() => {}
+                Err(_) => return None,
+            }
+        }
     }
 }

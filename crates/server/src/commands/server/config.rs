@@ -15,7 +15,7 @@ use weft_cluster::state::BusStatistics;
 use weft_config::{
     ConfigChangeGuard, ConfigRewriteError, ParameterId, RewriteScope, RewrittenDirectives, SetError, SetPermissions, id,
 };
-use weft_modules::module::loading;
+use weft_modules::module::{Module, loading};
 use weft_os::atomic::Ordering;
 
 /// The subcommands.

@@ -80,7 +80,12 @@ pub(super) fn run_plans_exclusively(
     }
     debug_assert_eq!(thread.thread_index.get(), seat.index(), "the seat is this thread's");
     if runs_module(&request, connection) && !server.is_home(thread.thread_index) {
-        thread.home_standby = Some(server.summon_home());
+        thread.home_standby = server.summon_home();
+        if thread.home_standby.is_none() {
+            server.scripting.running.end_exclusion();
+            // The server ends.
+            return next;
+        }
     }
     let mut all = seat.exclusive();
     let must_admit_again = begins_changed_passage(thread);

@@ -11,7 +11,7 @@ use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_keys_found_expired_in_pass, discard_keys_found_expired};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{GatePassage, Seat};
-use crate::net::client::ClientFlags;
+use crate::net::client::{Client, ClientFlags, ScriptRefusal};
 use crate::net::connection::{Connection, ConnectionState, FullMailbox, MAX_HOLD_UP_MS};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::{Counter, DeferralReason, Maximum};
@@ -179,7 +179,7 @@ fn run_within<'p>(
             continue;
         };
         let role = TransactionRole::for_command(&connection.client, command);
-        if needs_exclusive_mode(&role, binding, || plan.args_of(&plans.ranges, &connection.input)) {
+        if needs_exclusive_mode(&role, binding, &connection.client, || plan.args_of(&plans.ranges, &connection.input)) {
             if must_move_home(thread, &role, binding, connection) {
                 exclusive::send_home(thread, plan, &plans.ranges, &plans.keys[plan.key_range()], connection);
                 continue;
@@ -345,10 +345,16 @@ fn is_backlog_behind(thread: &ThreadState, connection: &mut Connection) -> bool 
 
 /// Returns `true` if a plan needs exclusive mode.
 #[inline]
-fn needs_exclusive_mode<'a>(role: &TransactionRole, binding: Binding, args: impl FnOnce() -> Args<'a>) -> bool {
+fn needs_exclusive_mode<'a>(
+    role: &TransactionRole,
+    binding: Binding,
+    client: &Client,
+    args: impl FnOnce() -> Args<'a>,
+) -> bool {
     match role {
         TransactionRole::RunNow => match binding.mode {
-            HandlerMode::Leased | HandlerMode::Script => false,
+            HandlerMode::Leased => false,
+            HandlerMode::Script => client.script_refusal == Some(ScriptRefusal::Home),
             HandlerMode::Exclusive => true,
             HandlerMode::Module => binding.module_command.is_none_or(|command| !command.is_slot_safe()),
             HandlerMode::ExclusiveForSleep => args().argument(1).eq_ignore_ascii_case(b"sleep"),
@@ -360,17 +366,20 @@ fn needs_exclusive_mode<'a>(role: &TransactionRole, binding: Binding, args: impl
     }
 }
 
-/// Returns `true` if a plan that needs exclusive mode runs code of a module, and this is not the home worker.
+/// Returns `true` if a plan that needs exclusive mode runs code of a module, and its connection has to move to the home
+/// worker before.
 fn must_move_home(thread: &ThreadState, role: &TransactionRole, binding: Binding, connection: &Connection) -> bool {
     let runs_module = match role {
-        TransactionRole::RunNow => binding.mode == HandlerMode::Module,
+        TransactionRole::RunNow => matches!(binding.mode, HandlerMode::Module | HandlerMode::Script),
         TransactionRole::Queued => false,
         TransactionRole::Exec { .. } => {
             let transaction = connection.client.transaction.as_deref();
             transaction.is_some_and(|transaction| transaction.runs_modules && !transaction.is_refused)
         }
     };
-    runs_module && !thread.server.is_home(thread.thread_index) && !thread.replays
+    // A connection that cannot move has the home worker summoned instead.
+    let may_move = !thread.replays && !connection.client.flags.intersects(ClientFlags::PUBSUB.union(ClientFlags::MONITOR));
+    runs_module && may_move && !thread.server.is_home(thread.thread_index)
 }
 
 fn is_runnable(connection: &Connection) -> bool {

@@ -7,13 +7,15 @@ use super::{home, lifecycle};
 use super::{ModuleCall, ModuleSession, SessionAccess, apply_unit_effects};
 use crate::commands::context::{Binding, NextStep};
 use crate::dispatch::accounting::{CommandEnd, record_command};
+use crate::dispatch::execute::{check_migrating_slot, reply_redirection};
+use crate::dispatch::leases::lease_slots;
 use crate::dispatch::notifications::{self, is_shown_to_monitors};
 use crate::dispatch::record::{self, CommandLogThresholds};
 use crate::dispatch::request::{Outcome, Request};
 use crate::dispatch::thread::ThreadState;
-use crate::dispatch::{execution_order, hot_keys, slot_stats};
-use crate::keyspace::Exclusive;
-use crate::keyspace::access::HeldLeases;
+use crate::dispatch::{execution_order, hot_keys, pins, slot_stats};
+use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
+use crate::keyspace::{Exclusive, GatePassage};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::Client;
@@ -37,6 +39,53 @@ pub fn run(
     connection: &mut Connection,
 ) -> Outcome {
     connection.has_used_modules = true;
+    run_with_access(thread, SessionAccess::Exclusive(all), None, request, keys, connection)
+}
+
+/// Runs a slot-safe command under the leases of its keys.
+pub fn run_leased<'p>(
+    thread: &mut ThreadState,
+    pass: &'p GatePassage<'p>,
+    request: &Request<'_>,
+    keys: &mut [PlannedKey],
+    many: &mut Vec<Lease<'p>>,
+    connection: &mut Connection,
+) -> Outcome {
+    let failures = connection.lease_failures;
+    let Some(has_marked_slots) = lease_slots(pass, keys, &mut thread.order, many, failures) else {
+        return Outcome::Contended;
+    };
+    thread.catch_up_with_seen_expiry();
+    if has_marked_slots || thread.moving.is_some() {
+        let held = HeldLeases::Many(many);
+        let wait = pins::find_wait(&thread.server.keyspace, request, keys, &held, connection);
+        if let Some(wait) = wait.filter(|_| has_marked_slots) {
+            connection.awaited_thaw = wait.awaited_thaw();
+            many.clear();
+            return Outcome::Contended;
+        }
+        if let Err(error) = check_migrating_slot(thread, request, keys, &held, connection) {
+            many.clear();
+            return reply_redirection(thread, request, keys, connection, error);
+        }
+    }
+    let index_buffer = std::mem::take(&mut thread.script_lease_indices);
+    let mut leases = ScriptLeases::in_memory_of(std::mem::take(many), index_buffer);
+    let access = SessionAccess::Leased(&mut leases);
+    let outcome = run_with_access(thread, access, Some(pass), request, keys, connection);
+    (*many, thread.script_lease_indices) = leases.into_memory();
+    outcome
+}
+
+/// Runs a command with these slots. Leases end with it.
+fn run_with_access<'p>(
+    thread: &mut ThreadState,
+    access: SessionAccess<'_, 'p>,
+    pass: Option<&'p GatePassage<'p>>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) -> Outcome {
     let Connection {
         client, input, output, ..
     } = connection;
@@ -45,15 +94,24 @@ pub fn run(
     let (before, length_before) = (output.mark(), output.len());
     let permissions = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
+    thread.effects.hooks = thread.server.keyspace.hooks.current();
     let mut call = ModuleCall {
         may_block: permissions.1,
         next_step: NextStep::Reply,
     };
-    let mut session = ModuleSession::exclusive(thread, all, client);
-    session.call = Some(&mut call);
+    let mut session = ModuleSession {
+        thread,
+        access,
+        pass,
+        client,
+        call: Some(&mut call),
+    };
     let reply = run_code(&mut session, request.command, request.binding, args);
     finish_call(&mut session, request.command, args, keys);
     let unserved = session.end_unit();
+    if let SessionAccess::Leased(leases) = &mut session.access {
+        leases.end();
+    }
     (thread.may_leave, thread.may_block) = permissions;
     apply_unit_effects(thread);
     execution_order::note_call(client, &call.next_step, args.iter());
@@ -119,6 +177,7 @@ pub fn run_in_transaction<'p>(
     let reply = run_code(&mut session, command, binding, args);
     finish_call(&mut session, command, args, keys);
     execution_order::note_call(client, &NextStep::Reply, args.iter());
+    client.redacted_arguments.clear();
     append_reply(thread, reply, output)
 }
 
@@ -148,7 +207,7 @@ pub fn run_code(
 }
 
 /// Ends a call: shows it to monitors, sends the events that it has caused, and tracks the keys that it has read.
-fn finish_call(
+pub fn finish_call(
     session: &mut ModuleSession<'_, '_>,
     command: &'static Command<Binding>,
     args: Args<'_>,

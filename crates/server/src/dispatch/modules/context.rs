@@ -29,6 +29,10 @@ impl ContextSession for ModuleSession<'_, '_> {
         self.client.id.get() == client_id && self.client.flags.intersects(ClientFlags::REPLAYING)
     }
 
+    fn is_exclusive(&self) -> bool {
+        self.access.is_exclusive()
+    }
+
     fn open_gate_briefly(&mut self) -> bool {
         if self.thread.home_standby.is_none()
             && let SessionAccess::Exclusive(all) = &mut self.access

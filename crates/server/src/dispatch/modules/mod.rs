@@ -25,6 +25,7 @@
 //! 5. No thread waits for the home worker while it is inside the gate or holds a lease. A thread in exclusive mode that
 //!    needs the home worker lends its session ([`weft_modules::session`]).
 
+mod blocked_calls;
 mod calls;
 pub mod command;
 mod context;
@@ -33,7 +34,10 @@ mod keys;
 mod latency;
 pub mod lifecycle;
 mod lock;
+pub mod scripts;
 mod registry;
+mod users;
+mod types;
 
 use std::sync::Arc;
 
@@ -72,6 +76,14 @@ impl<'p> SessionAccess<'_, 'p> {
         match self {
             SessionAccess::Exclusive(all) => SessionAccess::Exclusive(all),
             SessionAccess::Leased(leases) => SessionAccess::Leased(leases),
+        }
+    }
+
+    /// Returns the keyspace in exclusive mode.
+    pub fn exclusive(&mut self) -> Option<&mut Exclusive<'p>> {
+        match self {
+            SessionAccess::Exclusive(all) => Some(all),
+            SessionAccess::Leased(_) => None,
         }
     }
 

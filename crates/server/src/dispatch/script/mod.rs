@@ -71,7 +71,7 @@ use weft_resp::{Args, Reply};
 
 use crate::commands::context::{Binding, NextStep};
 use crate::commands::error::CommandError;
-use crate::keyspace::GatePassage;
+use crate::keyspace::{Exclusive, GatePassage, lease_all_for_good};
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
@@ -96,7 +96,7 @@ use super::request::{Outcome, Request};
 use super::script_flags::busy_error;
 use super::slot_stats::{self, CommandCost};
 use super::thread::ThreadState;
-use super::{execution_order, memory_limit, pins, serve};
+use super::{execution_order, memory_limit, modules, pins, serve};
 use prepared::{PrepareError, PreparedScript, prepare_script};
 use runner::{Runner, ScriptAccess, ScriptOutcome};
 
@@ -143,6 +143,10 @@ pub fn run_leased<'p>(
         }
         Err(PrepareError::Stopped(_)) => return Outcome::Contended,
     };
+    if modules::scripts::must_run_at_home(thread, &prepared.program) {
+        connection.client.script_refusal = Some(ScriptRefusal::Home);
+        return Outcome::Contended;
+    }
     let profile = prepared.program.profile();
     if thread.may_leave && (profile.is_long() || profile.queries_workers() || must_leave_only_worker(thread, profile)) {
         return move_to_script_thread(thread, request, keys, connection);
@@ -240,6 +244,42 @@ fn find_refusal<'p>(
     let is_held = leases.iter().any(|lease| lease.cell() == slot.index());
     let can_lease = || lease_slot(pass, slot.index(), !prepared.is_read_only, connection.lease_failures).is_some();
     (!is_held && !can_lease()).then_some(ScriptRefusal::Slot(slot))
+}
+
+/// Runs a script in exclusive mode, because it calls commands of modules.
+pub fn run_exclusive(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    request: &Request<'_>,
+    connection: &mut Connection,
+) -> Outcome {
+    let Connection {
+        client, input, output, ..
+    } = &mut *connection;
+    client.script_refusal = None;
+    let args = request.args(input);
+    thread.begin_command(client, request.command);
+    let (before, length_before) = (output.mark(), output.len());
+    let (start, permissions) = (thread.ticks, (thread.may_leave, thread.may_block));
+    (thread.may_leave, thread.may_block) = (false, false);
+    thread.unit_time = None;
+    thread.is_unit_unfinished &= thread.replays;
+    let held = HeldLeases::Exclusive(all);
+    let failed = run_in_transaction(thread, None, request.command, args, held, client, output);
+    if thread.is_unit_unfinished {
+        abandon_transaction(thread, connection, before);
+    }
+    let unserved = serve::serve_unit(thread, None, HeldLeases::Exclusive(all), &mut connection.client);
+    (thread.may_leave, thread.may_block) = permissions;
+    if thread.is_unit_unfinished && !connection.client.flags.contains(ClientFlags::REPLAY) {
+        // Rule 9: no command may see a part of this script once the gate is open.
+        lease_all_for_good(all);
+    }
+    free_removed_values(&mut thread.effects, &thread.server);
+    serve::notify_served_clients(thread);
+    thread.ticks = start;
+    record_script_command(thread, request, connection, length_before, failed);
+    complete_script_reply(connection, before, unserved)
 }
 
 /// Returns the duration of a run that began at `start_ticks` of the thread's timer and has ended.

@@ -17,6 +17,7 @@ pub fn install_crash_reports(config: &Config) {
         // Setting the descriptor fails only on a second call, and then the first one is equally good.
         let _ = weft_reactor::set_emergency_log(descriptor);
     }
+    weft_reactor::set_module_of_crash(|show| weft_modules::invoke::show_running(|module| show(module)));
     weft_reactor::set_crash_reports(config.boolean(id::CRASH_LOG_ENABLED));
     if let Err(error) = weft_reactor::install_crash_handler(process_facts(config)) {
         log::warning!("There will be no crash reports: {error}");
@@ -55,6 +56,7 @@ fn report_panic(panic: &PanicHookInfo<'_>) {
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let location = panic.location().map_or_else(String::new, ToString::to_string);
     log::warning!("=== ASSERTION FAILED ===");
+    weft_modules::invoke::show_running(|module| log::warning!("The thread runs code of module {module}"));
     log::warning!(
         "==> {location} in thread '{}': {}",
         thread.name().unwrap_or("?"),

@@ -73,6 +73,8 @@ impl Worker {
             } => {
                 match self.find_parked(client, park_id) {
                     Some(token) => self.record_log_sequence(token, first_write, log_sequence),
+                    // The command that a module has called.
+                    None if client.get() == 0 => self.server().end_module_call_at_home(park_id, Some(bytes.clone())),
                     None => self.continue_abandoned_parts(client, park_id),
                 }
                 self.deliver_parked_reply(client, park_id, bytes);
@@ -84,7 +86,8 @@ impl Worker {
             } => self.deliver_command_result(client, park_id, *result),
             Message::RunAtHome(job) => self.home_jobs.push_back(job),
             Message::RunLent(job) => job(),
-            Message::StandBy(jobs) => jobs.iter().for_each(|job| job()),
+            Message::BeginCallTimer { at_ms, park_id } => self.waits.add_call_timer(at_ms, park_id),
+            Message::StandBy(jobs) => jobs.run_all(),
             Message::RemoveWatches(watches) => self.thread.effects.removed_watches.extend(watches),
             Message::WaiterServed(waiter) => self.deliver_waiter_reply(&waiter),
             Message::ServeWaiters(unserved) => self.withhold_reply(unserved, None),

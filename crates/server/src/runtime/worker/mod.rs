@@ -34,7 +34,7 @@ use crate::net::kill_mark::KillMark;
 use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
-use crate::state::{ClientVisitor, HomeJob, Message, SentQuery, Server, WorkerAnswer};
+use crate::state::{ClientVisitor, HOME_WORKER, HomeJob, Message, SentQuery, Server, WorkerAnswer};
 use parking::{AbandonedParts, Departure, PartialReplies};
 use pending_sends::PendingSends;
 use waits::{ClientWait, Waits};
@@ -279,6 +279,9 @@ impl Worker {
         {
             // Each worker runs once.
             let _ = self.thread.server.worker(self.id).schedstat.set(schedstat);
+        }
+        if self.id == HOME_WORKER {
+            weft_modules::session::registry::become_home_thread();
         }
         let patience = loop {
             self.sleep_if_all_refused();

@@ -139,9 +139,12 @@ fn log_handshake_failure(client: &Client, reason: &str) {
     );
 }
 
-/// Authenticates the client as the user named in its certificate, if that is configured.
+/// Keeps the certificate of the client, and authenticates the client as the user named there, if that is configured.
 fn authenticate_by_certificate(tls: &TlsLayer, client: &mut Client, thread: &ThreadState) {
     let server = &thread.server;
+    if let Some(der) = tls.peer_certificate() {
+        server.clients.directory.note_certificate(client.id, der);
+    }
     let names = match (server.config.choice(id::TLS_AUTH_CLIENTS_USER), tls.peer_certificate()) {
         ("CN", Some(der)) => certificate::common_name(&der).into_iter().collect(),
         ("URI", Some(der)) => certificate::uris(&der),

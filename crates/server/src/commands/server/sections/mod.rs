@@ -9,6 +9,8 @@ mod memory;
 mod replication;
 mod section;
 
+use std::sync::Arc;
+
 use crate::observability::process;
 use crate::state::Server;
 use activity::{
@@ -22,6 +24,7 @@ pub use section::InfoSection;
 use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
 use weft_config::{REDIS_VERSION, id};
+use weft_modules::module::{loading, options, shared};
 use weft_os::atomic::Ordering;
 
 /// Figures of the keyspace that are sampled under leases, by database.
@@ -47,7 +50,7 @@ pub fn render_section(server: &Server, section: InfoSection, samples: &KeyspaceS
         InfoSection::Stats => stats_lines(server, &mut lines),
         InfoSection::Replication => replication::replication_lines(server, &mut lines),
         InfoSection::Cpu => cpu_lines(server, &mut lines),
-        InfoSection::Modules => lines.push_field("module", SCRIPT_ENGINE),
+        InfoSection::Modules => module_lines(&mut lines),
         InfoSection::ClusterInfo => {
             if let Some(cluster) = &server.cluster {
                 let up = cluster.view().is_up;
@@ -247,5 +250,32 @@ mod tests {
         ] {
             assert_eq!(format_bytes(bytes), text);
         }
+    }
+}
+
+/// Appends one line for each module.
+fn module_lines(lines: &mut InfoLines) {
+    lines.push_field("module", SCRIPT_ENGINE);
+    let joined = |names: Vec<Arc<str>>| format!("[{}]", names.join("|"));
+    for module in loading::loaded() {
+        let options = [
+            (options::HANDLE_IO_ERRORS, "handle-io-errors"),
+            (options::HANDLE_REPL_ASYNC_LOAD, "handle-repl-async-load"),
+            (options::NO_IMPLICIT_SIGNAL_MODIFIED, "no-implicit-signal-modified"),
+            (options::HANDLE_ATOMIC_SLOT_MIGRATION, "handle-atomic-slot-migration"),
+        ];
+        let options = options.into_iter().filter(|(option, _)| module.has_option(*option));
+        let options: Vec<Arc<str>> = options.map(|(_, name)| Arc::from(name)).collect();
+        let line = format!(
+            "name={},ver={},api={},filters={},usedby={},using={},options={}",
+            module.name(),
+            module.version.load(Ordering::Relaxed),
+            module.api_version.load(Ordering::Relaxed),
+            0,
+            joined(shared::users_of(&module)),
+            joined(shared::used_by(&module)),
+            joined(options),
+        );
+        lines.push_field("module", line);
     }
 }

@@ -18,7 +18,7 @@ use crate::dispatch::record::{self, CommandLogThresholds};
 use crate::dispatch::request::CommandCall;
 use crate::dispatch::script_flags::{has_too_few_replicas, is_read_only, is_stale};
 use crate::dispatch::thread::LeasedCall;
-use crate::dispatch::{expired_sources, hot_keys, propagate, redirect, slot_stats};
+use crate::dispatch::{expired_sources, hot_keys, modules, propagate, redirect, slot_stats};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{BufferFigures, ClientFlags};
 use crate::notify::messages::{wait_until_read, wake_workers};
@@ -260,6 +260,9 @@ impl Runner<'_, '_, '_> {
             !command.spec.flags.intersects(WRITE_FLAGS) || self.has_written(),
             "the first write of a script is noted before it happens"
         );
+        if binding.mode == HandlerMode::Module {
+            return (self.run_module_command(command, binding, args), NextStep::Reply);
+        }
         self.thread.effects.hooks = self.thread.server.keyspace.hooks.current();
         let dirty = self.thread.effects.dirty;
         let call = LeasedCall {
@@ -291,6 +294,23 @@ impl Runner<'_, '_, '_> {
             queue_notifications(&mut context, runs_again, Caller::Script);
         }
         (result.err(), context.next_step)
+    }
+
+    /// Runs a command of a module. Returns the error with which it has replied, if it has.
+    fn run_module_command(
+        &mut self,
+        command: &'static Command<Binding>,
+        binding: Binding,
+        args: &Args<'_>,
+    ) -> Option<CommandError> {
+        let held = self.access.as_held_leases();
+        let reply = modules::scripts::run_for_script(self.thread, held, &mut self.client, (command, binding), *args);
+        let error = reply.bytes.strip_prefix(b"-").map(|text| text.trim_ascii_end().to_vec());
+        if error.is_none() {
+            modules::command::count_errors(&self.thread.server, self.thread.thread_index, &reply.errors);
+            self.buffers.output.bytes.extend_from_slice(&reply.bytes);
+        }
+        error.map(CommandError::from_bytes)
     }
 
     /// Records a command, and completes its reply.

@@ -14,7 +14,8 @@ use std::time::Duration;
 use weft_base::SlotIndex;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
-use crate::commands::context::Binding;
+use crate::commands::context::{Binding, HandlerMode};
+use crate::dispatch::modules;
 use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
 use crate::dispatch::notifications::monitor_line_of_unit;
 use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory, run_parameters};
@@ -33,6 +34,7 @@ use crate::observability::slot_stats::SlotFigure;
 use crate::propagation::LogTarget;
 use crate::state::Server;
 use weft_command_table::registry::{Command, Lookup};
+use weft_modules::module::loading;
 use weft_os::time::Instant;
 use weft_scripting as scripting;
 use weft_scripting::{
@@ -456,6 +458,38 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     }
 }
 
+impl Runner<'_, '_, '_> {
+    /// Stops the script if it calls a command of a module that needs more than it holds: the script restarts on the home
+    /// worker, in exclusive mode. If it has made lasting changes already, the command is refused.
+    #[inline]
+    fn refuse_module_command(&mut self, command: &'static Command<Binding>, binding: Binding) -> Option<CallResult<'static>> {
+        match binding.mode {
+            HandlerMode::Module => self.refuse_at_foreign_place(command),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn refuse_at_foreign_place(&mut self, command: &'static Command<Binding>) -> Option<CallResult<'static>> {
+        match &self.access {
+            ScriptAccess::Everything(_) => return None,
+            ScriptAccess::Scratch(..) => {
+                let text = b"ERR This Valkey command is not allowed from script".to_vec();
+                return Some(CallResult::Refused(text));
+            }
+            ScriptAccess::Leased(_) if !modules::scripts::runs_at_home(command) => return None,
+            ScriptAccess::Leased(_) => {}
+        }
+        self.program.profile().note_module_call(loading::generation());
+        if !self.may_restart || self.run.has_written() {
+            let text = "ERR A command of a module cannot be called after writes in the first run of a script; run it again";
+            return Some(CallResult::Refused(text.as_bytes().to_vec()));
+        }
+        self.restart_for(ScriptRefusal::Home);
+        Some(CallResult::Stop)
+    }
+}
+
 impl Host for Runner<'_, '_, '_> {
     fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> CallResult<'_> {
         if self.run.stop_reason().is_some() {
@@ -474,6 +508,9 @@ impl Host for Runner<'_, '_, '_> {
                 Ok(found) => found,
                 Err(text) => return CallResult::Refused(text),
             };
+            if let Some(refused) = self.refuse_module_command(command, binding) {
+                return refused;
+            }
             match self.lease_command(command, binding, &args) {
                 Some(()) => break self.execute_command(command, binding, &args),
                 None => {
