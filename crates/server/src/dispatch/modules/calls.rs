@@ -241,14 +241,22 @@ impl ModuleSession<'_, '_> {
             client.login = acl.superuser_login();
             return Ok(());
         }
+        if let Some(account) = &*request.context.users.chosen.borrow() {
+            client.login = acl.login_of(account.clone(), None);
+            return Ok(());
+        }
+        if let Some(account) = request.context.users.chosen.borrow().as_ref() {
+            client.login = acl.login_of(account.clone(), None);
+            return Ok(());
+        }
         // The view has the login of the session's client.
-        match self.client.id.get() {
-            0 => Err(Refusal::new(
+        let has_client = client.id == self.client.id && client.id.get() != 0;
+        has_client.then_some(()).ok_or_else(|| {
+            Refusal::new(
                 CallErrno::NoUser,
                 "cannot run as user, no user directly attached to context or context's client",
-            )),
-            _ => Ok(()),
-        }
+            )
+        })
     }
 
     /// Applies the checks that the module has asked for by flags.
