@@ -1,5 +1,6 @@
 //! An ACL user as held by clients: its name, its current rules, and a flag for its deletion.
 
+use std::any::Any;
 use std::sync::Arc;
 use weft_os::sync::OnceLock;
 
@@ -51,6 +52,9 @@ impl AclAccount {
     }
 }
 
+/// What a login keeps alive: it is dropped when the client logs in as another user, or disconnects.
+pub type LoginAttachment = Arc<dyn Any + Send + Sync>;
+
 /// The authentication state of a client: its user, and the rules as of the last refresh.
 #[derive(Clone, Debug)]
 pub struct Login {
@@ -61,6 +65,7 @@ pub struct Login {
     /// The same version if everything is allowed, 0 otherwise.
     unrestricted_version: u64,
     authenticated: bool,
+    attachment: Option<LoginAttachment>,
 }
 
 impl Login {
@@ -81,7 +86,20 @@ impl Login {
             seen_version: 0,
             unrestricted_version: 0,
             authenticated: false,
+            attachment: None,
         }
+    }
+
+    /// Returns the same login with another attachment.
+    #[must_use]
+    pub fn with_attachment(mut self, attachment: Option<LoginAttachment>) -> Login {
+        self.attachment = attachment;
+        self
+    }
+
+    /// Returns the attachment.
+    pub fn attachment(&self) -> Option<&LoginAttachment> {
+        self.attachment.as_ref()
     }
 
     /// Returns a login that may execute everything as long as no user changes, for replicated or loaded commands.
@@ -100,6 +118,7 @@ impl Login {
             seen_version: 0,
             unrestricted_version: 0,
             authenticated,
+            attachment: None,
         };
         login.refresh(acl);
         login
@@ -132,7 +151,7 @@ impl Login {
         &self.user
     }
 
-    /// Makes this login the same as another one. What both share already stays as it is.
+    /// Makes this login the same as another one, but without its attachment. What both share already stays as it is.
     pub fn share(&mut self, other: &Login) {
         if !Arc::ptr_eq(&self.account, &other.account) {
             self.account = other.account.clone();
@@ -143,6 +162,7 @@ impl Login {
         self.seen_version = other.seen_version;
         self.unrestricted_version = other.unrestricted_version;
         self.authenticated = other.authenticated;
+        self.attachment = None;
     }
 
     /// Returns the same login, not authenticated.

@@ -48,7 +48,7 @@ mod user;
 #[cfg(test)]
 mod tests;
 
-pub use account::{AclAccount, Login};
+pub use account::{AclAccount, Login, LoginAttachment};
 pub use catalogue::{CatalogueEntry, Category, CommandCatalogue, CommandId};
 pub use check::{AccessRequest, ChannelUse, Denial, DenialReason, KeyAccess};
 pub use file::{ADVICE_FOR_RULES, FileUsers, InvalidUserDirective, LoadUsersError, check_declarations, parse_file};
@@ -171,7 +171,46 @@ impl Acl {
         account.rules().is_enabled().then(|| Login::new(account, self, true))
     }
 
+    /// Returns the login of a client that a module authenticates. `attachment` lives as long as the client has this
+    /// login.
+    pub fn login_of(&self, account: Arc<AclAccount>, attachment: Option<LoginAttachment>) -> Login {
+        Login::new(account, self, true).with_attachment(attachment)
+    }
+
     // ---- changes ----------------------------------------------------------------------------------------------------
+    /// Creates a user that is not among those of the server: only its holders can use it. It may do nothing yet.
+    pub fn create_detached_user(&self, name: &[u8], config: &Config) -> Arc<AclAccount> {
+        AclAccount::new(name, UserRules::new(selector_defaults(&self.catalogue(), config)))
+    }
+
+    /// Changes a user, which may be a detached one. Either all rules are applied or none. The caller must hold exclusive
+    /// mode. Returns `true` if the user has lost channels.
+    ///
+    /// # Errors
+    /// An error text without its code.
+    pub fn change_user<Rule: AsRef<[u8]>>(
+        &self,
+        account: &AclAccount,
+        rules: &[Rule],
+        config: &Config,
+    ) -> Result<bool, Vec<u8>> {
+        let catalogue = self.catalogue();
+        let _changing = self.change_lock.lock();
+        let old = account.rules();
+        let mut user = UserRules::clone(&old);
+        user.apply_all(rules, selector_defaults(&catalogue, config))?;
+        let is_narrowed = user.loses_channels_of(&old);
+        account.replace(user);
+        self.increment_version();
+        Ok(is_narrowed)
+    }
+
+    /// Deletes a detached user. The caller disconnects its clients.
+    pub fn delete_detached_user(&self, account: &AclAccount) {
+        account.delete();
+        self.increment_version();
+    }
+
     /// Creates or changes a user. Either all rules are applied or none. The caller must hold exclusive mode, or there
     /// must be no clients yet. Returns the user if it has lost channels.
     ///

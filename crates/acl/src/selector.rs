@@ -358,9 +358,21 @@ impl Selector {
         permission.is_always_allowed() || self.has_bit(id) || with_argument()
     }
 
-    fn allows_key(&self, access: KeyAccess, key: &[u8]) -> bool {
+    /// Returns `true` if the access to a key is allowed.
+    pub fn allows_key(&self, access: KeyAccess, key: &[u8]) -> bool {
         let matches = |known: &KeyPattern| known.access.contains(access) && glob::matches(&known.pattern, key, false);
-        self.keys.iter().any(matches)
+        self.all_keys || self.keys.iter().any(matches)
+    }
+
+    /// Returns `true` if the access to all keys with a prefix is allowed: by a pattern that ends with `*` and that the
+    /// prefix matches.
+    pub fn allows_keys_with_prefix(&self, access: KeyAccess, prefix: &[u8]) -> bool {
+        let is_open = |known: &KeyPattern| matches!(&*known.pattern, [] | [.., b'*']);
+        let matches = |known: &KeyPattern| {
+            let matches = &*known.pattern == b"*" || glob::matches(&known.pattern, prefix, false);
+            known.access.contains(access) && is_open(known) && matches
+        };
+        self.all_keys || self.keys.iter().any(matches)
     }
 
     /// Returns `true` if all keys may be read.

@@ -1,7 +1,7 @@
 //! An ACL user: its state, its passwords, and the selectors with its permissions.
 
 use super::catalogue::CommandCatalogue;
-use super::check::{AccessRequest, ChannelUse, Denial, DenialReason};
+use super::check::{AccessRequest, ChannelUse, Denial, DenialReason, KeyAccess};
 use super::password::PasswordHash;
 use super::rules::{RuleError, UnclosedSelector, is_word, merge_selectors, until_nul};
 use super::selector::{CommandRule, Selector};
@@ -233,6 +233,17 @@ impl UserRules {
     /// Returns the rules of all selectors that name a command.
     pub fn rules_about_commands(&self) -> impl Iterator<Item = &CommandRule> {
         self.all_selectors().flat_map(Selector::named_commands)
+    }
+
+    /// Returns `true` if one selector allows this access to a key. No access stands for any.
+    pub fn allows_key(&self, access: KeyAccess, key: &[u8]) -> bool {
+        self.all_selectors().any(|selector| selector.allows_key(access, key))
+    }
+
+    /// Returns `true` if one selector allows this access to all keys with a prefix.
+    pub fn allows_keys_with_prefix(&self, access: KeyAccess, prefix: &[u8]) -> bool {
+        self.all_selectors()
+            .any(|selector| selector.allows_keys_with_prefix(access, prefix))
     }
 
     /// Returns the flags that describe the login: `on` or `off`, `nopass`.

@@ -21,7 +21,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("cluster", &["base", "config"]),
     ("tls", &["base", "config", "reactor"]),
     ("scripting", &["lua", "resp"]),
-    ("modules", &["base", "command-table", "rdb", "resp", "values"]),
+    ("modules", &["acl", "base", "command-table", "rdb", "resp", "values"]),
 ];
 
 /// The crate of what the operating system gives to a thread. Every other crate may depend on it.

@@ -7,7 +7,8 @@ use weft_command_table::registry::ModuleCategory;
 
 use super::Module;
 use super::command::ModuleCommand;
-use crate::session::host;
+use crate::objects::user::end_authentications;
+use crate::session::{current, host};
 
 /// What a module has registered. A module registers commands only while its load function runs; the server takes them
 /// over when that has succeeded ([`publish`]).
@@ -64,8 +65,13 @@ pub fn publish(module: &Arc<Module>) -> Result<(), String> {
     let Some(host) = host() else { return Ok(()) };
     host.publish_commands(module)?;
     if !std::mem::replace(&mut module.commands.0.lock().is_published, true) {
-        let name = module.name();
-        module.add_cleanup(move || host.remove_commands(&name));
+        let gone = module.clone();
+        module.add_cleanup(move || {
+            for client_id in end_authentications(&gone) {
+                current(|session| session.deauthenticate(client_id));
+            }
+            host.remove_commands(&gone.name());
+        });
     }
     Ok(())
 }

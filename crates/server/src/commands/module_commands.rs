@@ -4,12 +4,17 @@
 //! at once. Whoever loads or unloads a module holds exclusive mode, or there are no clients yet.
 
 use weft_acl::CommandRule;
-use weft_command_table::registry::{AddCommandsError, ModuleCommandBinding, Registry};
+use weft_command_table::keys::CommandArguments;
+use weft_command_table::registry::{AddCommandsError, Lookup, ModuleCommandBinding, Registry};
+use weft_command_table::spec::CommandFlags;
 use weft_modules::module::Module;
 use weft_modules::module::command::ModuleCommand;
+use weft_modules::session::Session;
+use weft_modules::session::registry::is_home_thread;
 use weft_os::sync::Mutex;
+use weft_resp::Reply;
 
-use super::context::{Binding, CommandResult, Context, leased, module};
+use super::context::{Binding, CommandResult, Context, build_reply, leased, module};
 use super::error::{CommandError, printable_name};
 use super::{permission, registry, replace_registry};
 use crate::observability::log;
@@ -73,7 +78,10 @@ fn bindings_of(commands: &[&'static ModuleCommand]) -> Vec<ModuleCommandBinding<
     let bind = |command: &'static ModuleCommand, subcommands| ModuleCommandBinding {
         spec: command.leak_spec(),
         full_name: command.full_name,
-        handler: module(Some(command)),
+        handler: match command.function {
+            Some(_) => module(Some(command)),
+            None => leased(subcommand_missing),
+        },
         subcommands,
     };
     let of = |parent: Option<&'static ModuleCommand>| {
@@ -86,6 +94,38 @@ fn bindings_of(commands: &[&'static ModuleCommand]) -> Vec<ModuleCommandBinding<
     let with_subcommands =
         |command| bind(command, of(Some(command)).map(|subcommand| bind(subcommand, Vec::new())).collect());
     of(None).map(with_subcommands).collect()
+}
+
+/// Replies to a container that has no subcommands, or is called without one.
+fn subcommand_missing(ctx: &mut Context<'_, '_>) -> CommandResult {
+    Err(CommandError::from_text(format!(
+        "ERR wrong number of arguments for '{}' command",
+        ctx.command.full_name
+    )))
+}
+
+/// Returns `true` if only the function of a module knows the keys or channels of this command, and it cannot be called
+/// on this thread.
+pub fn must_be_asked_at_home<Args: CommandArguments + ?Sized>(words: &Args) -> bool {
+    let asks = CommandFlags::MODULE_GETKEYS.union(CommandFlags::MODULE_GETCHANNELS);
+    match registry().lookup(words) {
+        Lookup::Found(command) => command.spec.flags.intersects(asks) && !is_home_thread(),
+        _ => false,
+    }
+}
+
+/// Replies with what `write` writes on the home worker, where modules can be asked for the keys of their commands.
+pub fn reply_at_home(
+    ctx: &mut Context<'_, '_>,
+    write: impl Fn(&Server, &mut Reply<'_>) + Clone + Send + 'static,
+) {
+    let protocol = ctx.client.protocol;
+    ctx.reply_from_background(move |server, _| {
+        let (host, write_there) = (server.clone(), write.clone());
+        let there = move |_: &mut dyn Session| build_reply(protocol, |reply| write_there(&host, reply));
+        let written = server.run_session_at_home_and_wait(there);
+        written.unwrap_or_else(|| build_reply(protocol, |reply| write(server, reply)))
+    });
 }
 
 /// Replies to a command that was queued before its module was unloaded.

@@ -105,7 +105,9 @@ pub(super) fn monitor_line_of_unit<'a>(
     client: &Client,
     words: impl Iterator<Item = &'a [u8]>,
 ) -> Vec<u8> {
-    monitor_line(unix_us(), client.db, &format_client(server, client), words, |_| false)
+    monitor_line(unix_us(), client.db, &format_client(server, client), words, |index| {
+        client.redacted_arguments.contains(&(index as u32))
+    })
 }
 
 fn format_client(server: &Server, client: &Client) -> String {

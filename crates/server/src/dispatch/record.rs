@@ -139,7 +139,9 @@ fn max_len_parameter(kind: CommandLogKind) -> config::ParameterId {
 /// Returns the command and its client as the command log shows them.
 pub fn logged_command(command: &Command<Binding>, args: Args<'_>, client: &Client) -> LoggedCommand {
     LoggedCommand {
-        arguments: loggable_arguments(args.iter(), |index| is_redacted(command.full_name, args, index)),
+        arguments: loggable_arguments(args.iter(), |index| {
+            is_redacted(command.full_name, args, index) || client.redacted_arguments.contains(&(index as u32))
+        }),
         address: client.address.to_string(),
         name: client.name.clone(),
     }

@@ -73,7 +73,7 @@ bitflags::bitflags! {
         /// The client represents the caller of a script while the script's commands run.
         const SCRIPT = 1 << 24;
         /// The client represents the caller of a module while a command that the module calls runs.
-        const MODULE_CALL = 1 << 27;
+        const MODULE_CALL = 1 << 32;
         /// The commands of the client's transaction run.
         const EXECUTING = 1 << 27;
         /// The client's scripts run in debugger sessions (SCRIPT DEBUG).
@@ -231,6 +231,8 @@ pub struct Client {
     pub subscriptions: Option<Box<Subscriptions>>,
     /// The state of client-side caching (CLIENT TRACKING).
     pub tracking: Option<Box<TrackingOptions>>,
+    /// The arguments of the running command of a module that logs and monitors must not show.
+    pub redacted_arguments: Vec<u32>,
     /// The properties that the client announced as a replica.
     pub handshake: Option<Box<ReplicaHandshake>>,
     /// Figures that replace those of `transaction` and `watches`: in snapshots of a client, and while EXEC runs.
@@ -327,6 +329,7 @@ impl Client {
             watches: None,
             subscriptions: None,
             tracking: None,
+            redacted_arguments: Vec::new(),
             handshake: None,
             transaction_figures: None,
             kill_mark: None,

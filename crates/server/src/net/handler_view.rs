@@ -45,6 +45,7 @@ impl Client {
             watches,
             subscriptions,
             tracking,
+            redacted_arguments,
             handshake,
             transaction_figures,
             kill_mark,
@@ -65,6 +66,7 @@ impl Client {
         (*created_ms, *last_interaction_ms) = (self.created_ms, self.created_ms);
         (*net_input_bytes, *net_output_bytes, *commands, *largest_output) = (0, 0, 0, 0);
         tracking.clone_from(&self.tracking);
+        redacted_arguments.clear();
         (*transaction, *transaction_figures, *library_loads) = (None, None, None);
         (*watches, *subscriptions, *handshake, *kill_mark) = (None, None, None, None);
         (*script_refusal, *refused_slot) = (None, None);

@@ -11,6 +11,7 @@ use weft_command_table::spec::{
 };
 
 use super::Module;
+use crate::invoke;
 use crate::objects::context::{Caller, Context};
 use crate::objects::positions::{Position, PositionKind};
 use crate::objects::string::ModuleString;
@@ -110,9 +111,11 @@ impl ModuleCommand {
         let context = Context::new(self.module.clone(), Caller::none());
         context.positions.request(kind);
         let mut strings: Vec<*mut ModuleString> = words.iter().map(|word| ModuleString::create(word)).collect();
-        // SAFETY: the module has registered the function as one of this type, and is not unloaded while a thread that
-        // may call it looks at its commands. The strings live until the call has ended.
-        unsafe { function(context.as_pointer(), strings.as_mut_ptr(), strings.len() as c_int) };
+        invoke::name_module(&self.module, || {
+            // SAFETY: the module has registered the function as one of this type, and is not unloaded while a thread that
+            // may call it looks at its commands. The strings live until the call has ended.
+            unsafe { function(context.as_pointer(), strings.as_mut_ptr(), strings.len() as c_int) };
+        });
         for string in strings {
             // SAFETY: this function is a holder of the string.
             unsafe { ModuleString::release(string) };

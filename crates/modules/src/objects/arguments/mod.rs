@@ -154,6 +154,11 @@ impl CommandStrings {
         self.0.set(strings);
     }
 
+    /// Returns the number of words of the command; 0 if the context has none.
+    pub fn count(&self) -> usize {
+        self.0.get().len()
+    }
+
     /// Returns the words of the command; `None` if the context has none.
     pub fn words(&self) -> Option<CommandWords> {
         // SAFETY: whoever has set the strings promises that they live.

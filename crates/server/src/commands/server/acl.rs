@@ -9,14 +9,14 @@ use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, build_reply, exclusive, leased};
 use crate::commands::error::{CommandError, c_string_prefix, printable_name};
-use crate::commands::permission;
+use crate::commands::{module_commands, permission};
 use crate::commands::permission::CommandPermission;
 use crate::commands::scripting::script::busy_reply_of_run;
 use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::state::{Message, Server};
 use weft_acl::{AclAccount, LogEntry, Selector, has_blanks, random_digits};
-use weft_base::ClientId;
+use weft_base::{ClientId, DbIndex};
 use weft_command_table::registry::Lookup;
 use weft_config::id;
 
@@ -97,7 +97,7 @@ fn delete_users(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Disconnects the clients whose users are deleted, wherever their connections are, and subscribers whose users have
 /// lost channels. `changed_by` is the client that waits for the reply to this change.
-fn disconnect_unauthorized(server: &Server, lost_channels: Vec<Arc<AclAccount>>, changed_by: Option<ClientId>) {
+pub fn disconnect_unauthorized(server: &Server, lost_channels: Vec<Arc<AclAccount>>, changed_by: Option<ClientId>) {
     // No subscriber is among them.
     server.close_links_of_deleted_users();
     let lost_channels: Arc<[Arc<AclAccount>]> = lost_channels.into();
@@ -260,13 +260,29 @@ fn cat(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn dry_run(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let Some(account) = ctx.server.acl.account(ctx.arg(2)) else {
-        return Err(CommandError::with_word("ERR User '", ctx.arg(2), "' not found"));
+    let words: Vec<Vec<u8>> = ctx.args.iter().skip(2).map(<[u8]>::to_vec).collect();
+    let db = ctx.client.db;
+    if ctx.may_block && module_commands::must_be_asked_at_home(&words[1..]) {
+        module_commands::reply_at_home(ctx, move |server, reply| {
+            if let Err(error) = write_dry_run(server, &words, db, reply) {
+                reply.error_bytes(&error.0);
+            }
+        });
+        return Ok(());
+    }
+    write_dry_run(ctx.server, &words, db, &mut ctx.reply)
+}
+
+/// Writes the reply of ACL DRYRUN. The words are the name of a user and a command.
+fn write_dry_run(server: &Server, words: &[Vec<u8>], db: DbIndex, reply: &mut Reply<'_>) -> CommandResult {
+    let [user, words @ ..] = words else {
+        unreachable!("the arity demands a user and a command");
     };
-    let words: Vec<&[u8]> = ctx.args.iter().skip(3).collect();
-    let words = words.as_slice();
+    let Some(account) = server.acl.account(user) else {
+        return Err(CommandError::with_word("ERR User '", user, "' not found"));
+    };
     let Lookup::Found(command) = crate::commands::registry().lookup(words) else {
-        return Err(CommandError::with_word("ERR Command '", ctx.arg(3), "' not found"));
+        return Err(CommandError::with_word("ERR Command '", &words[0], "' not found"));
     };
     if !command.spec.accepts_arg_count(words.len()) {
         return Err(CommandError::from_text(format!(
@@ -277,15 +293,15 @@ fn dry_run(ctx: &mut Context<'_, '_>) -> CommandResult {
     let permission = CommandPermission {
         command,
         args: words,
-        db: ctx.client.db,
-        databases: permission::database_count(ctx.server),
+        db,
+        databases: permission::database_count(server),
     };
     match permission::check_permission(&account.rules(), &permission) {
-        Ok(()) => ctx.reply.ok(),
+        Ok(()) => reply.ok(),
         Err(denial) => {
-            let object = words.get(denial.argument).copied().unwrap_or_default();
+            let object = words.get(denial.argument).map_or(&b""[..], Vec::as_slice);
             let text = permission::dry_run_reply(denial.reason, account.name(), command, object);
-            ctx.reply.bulk(&text);
+            reply.bulk(&text);
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! COMMAND: describes the commands by their metadata.
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
-use crate::commands::registry;
+use crate::commands::{module_commands, registry};
 use crate::commands::server::command_info;
 
 /// COMMAND and its subcommands.
@@ -42,13 +42,31 @@ fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
-    command_info::keys(registry(), &ctx.args, &mut ctx.reply);
+    match words_for_home(ctx) {
+        None => command_info::keys(registry(), &ctx.args, &mut ctx.reply),
+        Some(words) => module_commands::reply_at_home(ctx, move |_, reply| {
+            command_info::keys(registry(), &*words, reply);
+        }),
+    }
     Ok(())
 }
 
 fn keys_and_flags(ctx: &mut Context<'_, '_>) -> CommandResult {
-    command_info::keys_and_flags(registry(), &ctx.args, &mut ctx.reply);
+    match words_for_home(ctx) {
+        None => command_info::keys_and_flags(registry(), &ctx.args, &mut ctx.reply),
+        Some(words) => module_commands::reply_at_home(ctx, move |_, reply| {
+            command_info::keys_and_flags(registry(), &*words, reply);
+        }),
+    }
     Ok(())
+}
+
+/// Returns the words of the request, if a module has to be asked for the keys on another thread, and the client can wait
+/// for that.
+fn words_for_home(ctx: &Context<'_, '_>) -> Option<Vec<Vec<u8>>> {
+    let quoted: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
+    let must_wait = ctx.may_block && !quoted.is_empty() && module_commands::must_be_asked_at_home(&*quoted);
+    must_wait.then(|| ctx.args.iter().map(<[u8]>::to_vec).collect())
 }
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
