@@ -17,6 +17,7 @@ mod loading;
 mod long_commands;
 mod memory;
 mod metrics;
+mod modules;
 mod process;
 mod replication;
 mod scripts;
