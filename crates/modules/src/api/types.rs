@@ -8,6 +8,7 @@ use crate::api::{ERR, Functions, OK};
 use crate::functions;
 use crate::module::types::{DataType, METHODS_VERSION, TypeMethods, create_from_module};
 use crate::objects::context::Context;
+use crate::objects::dict::Dict;
 use crate::objects::key::{KeyCursor, ModuleKey};
 use crate::objects::key_options::KeyOptions;
 use crate::objects::string::ModuleString;
@@ -28,6 +29,10 @@ pub const FUNCTIONS: Functions = functions![
     ("GetDbIdFromOptCtx", get_db_id_from_opt_ctx),
     ("GetToDbIdFromOptCtx", get_to_db_id_from_opt_ctx),
     ("GetUsedMemoryRatio", get_used_memory_ratio),
+    ("MallocSize", malloc_size),
+    ("MallocUsableSize", malloc_size),
+    ("MallocSizeString", malloc_size_string),
+    ("MallocSizeDict", malloc_size_dict),
 ];
 
 /// Returns the type behind a module's pointer; `None` for null.
@@ -67,7 +72,11 @@ fn value_of(key: &ModuleKey) -> Option<Arc<ModuleValue>> {
     if key.kind() != KeyKind::Module {
         return None;
     }
-    key.with_session(|session, key| session.module_value(key)).flatten()?.downcast()
+    let value: Arc<ModuleValue> = key.with_session(|session, key| session.module_value(key)).flatten()?.downcast()?;
+    if key.is_writable() {
+        value.note_write();
+    }
+    Some(value)
 }
 
 /// Returns `true` if a key is open for writing, and no iteration over its elements has begun.
@@ -93,7 +102,7 @@ unsafe extern "C" fn module_type_set_value(
     let value = ModuleValue::new(kind, value);
     let is_set = key
         .with_session(|session, key| session.set_module_value(key, value))
-        .is_some();
+        .unwrap_or(false);
     if is_set {
         key.set_kind(KeyKind::Module);
     }
@@ -190,4 +199,31 @@ unsafe extern "C" fn get_to_db_id_from_opt_ctx(options: *const KeyOptions) -> c_
 /// Returns the used memory as a part of the limit (`GetUsedMemoryRatio`); 0 without a limit.
 unsafe extern "C" fn get_used_memory_ratio() -> f32 {
     session::host().map_or(0.0, |host| host.used_memory_ratio())
+}
+
+/// Returns the size of an allocation in bytes, which may be more than was asked for (`MallocSize`, `MallocUsableSize`).
+///
+/// # Safety
+/// The memory is null or from the allocator of modules.
+unsafe extern "C" fn malloc_size(memory: *mut c_void) -> usize {
+    // SAFETY: the caller promises it.
+    unsafe { libc::malloc_usable_size(memory) }
+}
+
+/// Returns the memory of a string in bytes (`MallocSizeString`).
+///
+/// # Safety
+/// Rule 1.
+unsafe extern "C" fn malloc_size_string(string: *const ModuleString) -> usize {
+    // SAFETY: the caller promises it.
+    unsafe { ModuleString::memory(string) }
+}
+
+/// Returns the memory of a dictionary in bytes, without that of its values (`MallocSizeDict`).
+///
+/// # Safety
+/// Rule 1.
+unsafe extern "C" fn malloc_size_dict(dict: *const Dict) -> usize {
+    // SAFETY: the caller promises it.
+    unsafe { dict.as_ref() }.map_or(0, Dict::memory)
 }

@@ -38,7 +38,12 @@ pub trait TypesSession {
     fn module_value(&mut self, key: SessionKey<'_>) -> Option<Arc<dyn ForeignValue>>;
 
     /// Sets the value of a key, which is deleted first and has no expiry then.
-    fn set_module_value(&mut self, key: SessionKey<'_>, value: Arc<dyn ForeignValue>);
+    /// Returns `false` if the session may not change the key.
+    fn set_module_value(&mut self, key: SessionKey<'_>, value: Arc<dyn ForeignValue>) -> bool;
+
+    /// Returns `true` if modules may learn now of values that other threads have deleted: all other code of modules has to
+    /// wait for this session.
+    fn may_run_pending_calls(&self) -> bool;
 
     /// Replaces all data with the contents of a data file.
     ///

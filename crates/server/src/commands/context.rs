@@ -16,7 +16,7 @@ use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::kill_mark::KillMark;
 use crate::observability::metrics::Counter;
-use crate::state::{BackgroundJob, JobQueue, Message, PermissionCheck, PermissionLoss, Server};
+use crate::state::{BackgroundJob, HomeStandby, JobQueue, Message, PermissionCheck, PermissionLoss, Server};
 use weft_base::{ParkedClient, SlotIndex, ThreadIndex};
 use weft_command_table::keys::walk_keys;
 use weft_command_table::registry::Command;
@@ -293,6 +293,8 @@ pub struct Context<'a, 'p> {
     /// Leases of keys that are in no plan, if the command changes something because of what it has read there. The
     /// dispatcher ends them after the command has its position in the log: no change of these keys comes before it.
     pub further_leases: Option<Box<FurtherLeases<'a, 'p>>>,
+    /// The home worker, if the thread has summoned it ([`Context::call_modules`]).
+    pub home_standby: &'a mut Option<HomeStandby>,
 }
 
 impl<'a> Context<'a, '_> {
@@ -353,7 +355,7 @@ impl<'a> Context<'a, '_> {
     pub fn call_modules<R: Send>(&mut self, run: impl FnOnce() -> R + Send) -> Result<R, CommandError> {
         let thread_index = self.keys.context.thread_index;
         match &mut self.keys.held {
-            HeldLeases::Exclusive(all) => Ok(self.server.call_modules_in_exclusive_mode(all, thread_index, run)),
+            HeldLeases::Exclusive(all) => Ok(self.server.call_modules_once(all, thread_index, self.home_standby, run)),
             _ => Err(CommandError::constant("TRYAGAIN The value of a module is not accessible here")),
         }
     }

@@ -63,6 +63,7 @@ pub(super) fn is_local(command: &Command<Binding>, binding: Binding, keys: &[Pla
         return false;
     };
     binding.mode == HandlerMode::Leased
+        && !binding.needs_modules()
         && !binding.has_undeclared_keys
         && flags.contains(CommandFlags::WRITE)
         && !flags.intersects(CommandFlags::BLOCKING.union(CommandFlags::ADMIN))

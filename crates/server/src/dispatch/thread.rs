@@ -95,6 +95,8 @@ pub struct ThreadState {
     pub served: Vec<(Arc<Waiter>, ServeResult)>,
     /// The waiters whose connections belong to this thread, which replies to them without mail.
     pub served_here: Vec<Arc<Waiter>>,
+    /// The ended waits of clients of this worker that modules had blocked.
+    pub ended_module_waits: Vec<EndedModuleWait>,
     /// Clients of this worker whose changes were broadcast in the middle of the batch, and the workers that had too
     /// much mail then.
     pub early_broadcasters: Vec<(ClientId, ThreadIndex)>,
@@ -178,6 +180,7 @@ impl ThreadState {
             is_unit_unfinished: false,
             served: Vec::new(),
             served_here: Vec::new(),
+            ended_module_waits: Vec::new(),
             early_broadcasters: Vec::new(),
             unserved: Vec::new(),
             memory_limit: MemoryLimit::default(),
@@ -307,6 +310,7 @@ impl ThreadState {
             may_leave: self.may_leave,
             may_block: self.may_block,
             min_shared_reply_bytes: self.tunables.min_shared_reply_bytes,
+            home_standby: &mut self.home_standby,
         };
         (frame, &mut self.served)
     }
@@ -395,6 +399,7 @@ pub(super) struct ThreadFrame<'a> {
     may_leave: bool,
     may_block: bool,
     min_shared_reply_bytes: usize,
+    home_standby: &'a mut Option<HomeStandby>,
 }
 
 /// A command about to run, with its arguments and leases.
@@ -446,7 +451,17 @@ impl<'a> ThreadFrame<'a> {
     /// Returns the access to the keys of a call.
     #[inline]
     pub fn keys<'p>(self, call: LeasedCall<'a, 'p>, client: &Client) -> Keys<'a, 'p> {
-        Keys {
+        self.keys_and_home(call, client).0
+    }
+
+    /// Returns the access to the keys of a call, and the home worker if it was summoned.
+    #[inline]
+    fn keys_and_home<'p>(
+        self,
+        call: LeasedCall<'a, 'p>,
+        client: &Client,
+    ) -> (Keys<'a, 'p>, &'a mut Option<HomeStandby>) {
+        let keys = Keys {
             args: call.args,
             planned: call.planned,
             held: call.held,
@@ -454,7 +469,8 @@ impl<'a> ThreadFrame<'a> {
             context: self.access_context(client),
             effects: self.effects,
             prefetch_policy: None,
-        }
+        };
+        (keys, self.home_standby)
     }
 
     /// Returns the context of a call by a client. It replies to `output`.
@@ -470,7 +486,7 @@ impl<'a> ThreadFrame<'a> {
         let (args, command, pass) = (call.args, call.command, call.pass);
         let may_leave = self.may_leave && pass.is_some();
         let protocol = client.protocol;
-        let keys = self.keys(call, client);
+        let (keys, home_standby) = self.keys_and_home(call, client);
         let (bytes, shared) = output.parts_mut(min_shared_reply_bytes);
         Context {
             args,
@@ -486,6 +502,7 @@ impl<'a> ThreadFrame<'a> {
             may_block,
             next_step: NextStep::Reply,
             further_leases: None,
+            home_standby,
         }
     }
 }

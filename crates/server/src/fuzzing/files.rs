@@ -15,7 +15,7 @@ use crate::keyspace::walk::{Cursor, WalkAccess, walk};
 use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::persistence::aof_files::manifest::Manifest;
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
-use crate::persistence::rdb_file::{LoadDestination, LoadThreads, RdbInput, RdbLoadError, RdbLoader};
+use crate::persistence::rdb_file::{LoadDestination, LoadThreads, RdbInput, decode_in_place, RdbLoadError, RdbLoader};
 use crate::state::{ReplayOutcome, Server};
 use weft_base::{DbIndex, ThreadIndex};
 use weft_command_table::registry::Lookup;
@@ -50,7 +50,7 @@ fn list_keys(keyspace: &Keyspace, all: &Exclusive<'_>) -> Vec<ListedKey> {
             Cursor::START,
             usize::MAX,
             &mut |_, entry| {
-                let digest = digest::digest_value(entry, 0).to_hex();
+                let digest = digest::digest_value(entry, 0, None).to_hex();
                 keys.push((db, entry.key().to_vec(), digest, entry.expire_at_ms()));
             },
         );
@@ -79,6 +79,7 @@ fn load_file(input: impl Read, config: &Config, threads: LoadThreads) -> LoadedK
     let loaded = match RdbInput::open(input, config) {
         Err(fault) => Err((0, fault)),
         Ok(mut opened) => opened.load(&mut RdbLoader {
+            decode_modules: &mut decode_in_place,
             destination: LoadDestination::Keyspace(&mut all),
             hasher: &keyspace.hasher,
             counts: &keyspace.counts,

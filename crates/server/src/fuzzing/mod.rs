@@ -61,7 +61,7 @@ fn reload(dump: &[u8], limits: &EncodingLimits) -> (String, Vec<u8>) {
 /// Returns the fingerprint of an entry and its dump.
 fn fingerprint_and_dump(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
     (
-        digest::digest_value(entry, 0).to_hex(),
+        digest::digest_value(entry, 0, None).to_hex(),
         dump_payload::dump(entry.value(), true),
     )
 }

@@ -26,6 +26,7 @@
 //! 4. A large value that is about to be changed in place would have to be copied because of the handle. So the writer
 //!    is deferred, and the value becomes *urgent*: one of the snapshot's threads saves it out of turn
 //!    ([`BeforeImages::next_urgent_key`]). The walker of its slot waits until that is done.
+//!    Values of modules are saved at the snapshot's moment, because their modules may change them at any time.
 //! 5. A database that is emptied hands over its unsaved tables as they are. Keys added to it from then on are not part
 //!    of the snapshot. Databases that are swapped are tracked by number. Neither operation waits for the snapshot.
 //! 6. A slot's images are protected by a lock of their own. Writers and the walker do not contend for it: a writer
@@ -478,6 +479,16 @@ impl BeforeImages {
         for cursor in &self.cursors {
             cursor.store(0, Ordering::Release);
         }
+    }
+
+    /// Stores the record of a key that was saved at the snapshot's moment, before any other thread could change it.
+    pub fn add_record_of_moment(&self, _alone: &Exclusive<'_>, db: DbIndex, key: NamedKey<'_>, record: Vec<u8>) {
+        let mut images = self.lock(key.slot.index());
+        let images = images.of_mut(db.get() as u32);
+        images.mark_done(key.hash, key.name);
+        self.kept_bytes.fetch_add(record.len() as u64, Ordering::Relaxed);
+        images.weight.add(&self.held_bytes, record.len() as u64);
+        images.records.push(record);
     }
 
     /// Ends the snapshot, whether it succeeded or failed.

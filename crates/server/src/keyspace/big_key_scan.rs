@@ -77,6 +77,10 @@ fn next_used_database(counts: &KeyCounts, from: usize) -> Option<DbIndex> {
 fn visit_keys(pass: &GatePassage<'_>, db: DbIndex, step: &mut ScanStep) -> WalkEnd {
     let from = Cursor::from_number(step.position.cursor);
     walk(&WalkAccess::Pass(pass), db, from, KEYS_PER_PASSAGE, &mut |_, entry| {
+        if matches!(entry.value(), ValueRef::Object(Value::Module(_))) {
+            // Only its module knows how large it is.
+            return;
+        }
         let (kind, bytes) = (type_index(entry.value()), allocated_bytes(entry));
         if step.count(kind, bytes) {
             step.add(kind, db, entry.key(), bytes, element_count(entry.value()));
@@ -120,6 +124,7 @@ fn element_count(value: ValueRef<'_, Value>) -> u64 {
         ValueRef::Object(Value::Set(set)) => set.len(),
         ValueRef::Object(Value::SortedSet(set)) => set.len(),
         ValueRef::Object(Value::Stream(stream)) => return stream.length(),
+        ValueRef::Object(Value::Module(_)) => 1,
     };
     count as u64
 }

@@ -25,6 +25,7 @@ use super::clock::AccessClock;
 use super::effects::{Effects, Hooks, RemovalCause};
 use super::expiry::{OnExpired, queue_blocked_clients_of_slot};
 use super::key_identity::NamedKey;
+use super::module_values::note_unlinked;
 use super::{GatePassage, Keyspace, SlotTable, publish_header};
 use crate::notify::keyspace_event::KeyspaceEvent;
 use weft_base::slots::SLOTS;
@@ -300,6 +301,7 @@ fn evict_candidate(
     let Some(removed) = table.remove(hash, name) else {
         return false;
     };
+    note_unlinked(removed.value(), db, name);
     let after = TableCounts::of_table(table);
     let counts = &keyspace.counts;
     counts.add_volatile(

@@ -14,6 +14,7 @@ use weft_values::Value;
 use super::access::{TableCounts, is_expired, value_due_ms};
 use super::effects::{Effects, ExpiredKey, Hooks, RemovalCause};
 use super::key_identity::NamedKey;
+use super::module_values::note_unlinked;
 use super::{GatePassage, Keyspace, Seat, Slot, Slots, publish_header, ready_keys};
 use crate::notify::keyspace_event::{EventClass, KeyspaceEvent};
 use weft_base::slots::SLOTS;

@@ -18,6 +18,7 @@ pub mod hash;
 pub mod key_filter;
 pub mod key_identity;
 pub mod lazyfree;
+pub mod module_values;
 pub mod pinned;
 pub mod prefetch_policy;
 pub mod ready_keys;

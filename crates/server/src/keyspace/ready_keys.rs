@@ -49,9 +49,10 @@ pub fn blocking_kind_of(entry: Option<EntryRef<'_, Value>>) -> WaitedKind {
             Value::List(_) => WaitedKind::List,
             Value::SortedSet(_) => WaitedKind::SortedSet,
             Value::Stream(_) => WaitedKind::Stream,
-            Value::Hash(_) | Value::Set(_) => WaitedKind::NotWaited,
+            Value::Hash(_) | Value::Set(_) | Value::Module(_) => WaitedKind::NotWaited,
         },
-        Some(ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Blob(_)) | None => WaitedKind::NotWaited,
+        Some(ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Blob(_)) => WaitedKind::NotWaited,
+        None => WaitedKind::Missing,
     }
 }
 

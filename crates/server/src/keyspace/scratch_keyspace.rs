@@ -53,8 +53,11 @@ impl CopiedKeys {
         let before = self.keys.len();
         for db in DbIndex::all(slot.databases()) {
             let entry = slot.table(db).and_then(|table| table.find(hash, name));
-            self.keys
-                .extend(entry.map(|entry| CopiedKey::from_entry(db, hash, entry)));
+            self.keys.extend(
+                entry
+                    .filter(can_copy)
+                    .map(|entry| CopiedKey::from_entry(db, hash, entry)),
+            );
         }
         self.pin_large_values(keyspace, SlotIndex::from_index(KeyHasher::slot(hash)), before)
     }
@@ -71,7 +74,7 @@ impl CopiedKeys {
         let before = self.keys.len();
         for db in DbIndex::all(slot.databases()) {
             let entries = slot.table(db).into_iter().flat_map(|table| table.iter());
-            let unknown = entries.filter(|entry| !is_known(entry.key()));
+            let unknown = entries.filter(|entry| !is_known(entry.key())).filter(can_copy);
             self.keys
                 .extend(unknown.map(|entry| CopiedKey::from_entry(db, keyspace.hasher.hash(entry.key()), entry)));
         }
@@ -101,6 +104,11 @@ impl CopiedKeys {
             key.put(keyspace, all, thread_index);
         }
     }
+}
+
+/// Returns `true` if a value can be copied. What seems to be a copy of a module's value is a handle of the same one.
+fn can_copy(entry: &EntryRef<'_, Value>) -> bool {
+    !matches!(entry.value(), ValueRef::Object(Value::Module(_)))
 }
 
 impl CopiedKey {

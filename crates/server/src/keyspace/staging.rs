@@ -7,7 +7,7 @@ use super::access::KeyCounts;
 use super::flush::{DetachedTables, touch_watchers_before_replacement};
 use super::{Exclusive, Slot, publish_due_time, publish_header};
 use weft_base::slots::SLOTS;
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 
 /// The numbers of keys, keys with an expiry and volatile values of a database.
 pub type KeyCountChanges = [i64; 3];
@@ -16,6 +16,8 @@ pub type KeyCountChanges = [i64; 3];
 pub struct StagedDatabases {
     slots: Vec<Slot>,
     counts: Vec<KeyCountChanges>,
+    /// The slots with values of modules.
+    module_slots: Vec<SlotIndex>,
 }
 
 impl StagedDatabases {
@@ -24,6 +26,14 @@ impl StagedDatabases {
         StagedDatabases {
             slots: (0..SLOTS).map(|_| Slot::new()).collect(),
             counts: vec![[0; 3]; databases],
+            module_slots: Vec::new(),
+        }
+    }
+
+    /// Notes that a slot has a value of a module.
+    pub fn note_module_value(&mut self, slot: SlotIndex) {
+        if self.module_slots.last() != Some(&slot) {
+            self.module_slots.push(slot);
         }
     }
 
@@ -65,6 +75,7 @@ impl StagedDatabases {
             counts.add(thread_index, db, new[0] - old[0], new[1] - old[1]);
             counts.add_volatile(thread_index, db, new[2] - counts.volatile_values(db) as i64);
         }
+        self.module_slots.iter().for_each(|slot| counts.module_slots.add(*slot));
         let keys = before.iter().map(|figures| figures[0] as u64).sum();
         DetachedTables { tables, keys }
     }

@@ -106,13 +106,25 @@ impl Server {
         run: impl FnOnce() -> R + Send,
     ) -> R {
         let mut home = self.modules.exclusive_home.lock().take();
+        let result = self.call_modules_once(all, thread_index, &mut home, run);
+        *self.modules.exclusive_home.lock() = home;
+        result
+    }
+
+    /// Does the same as [`Self::call_modules`] for a function that is consumed, and returns its result.
+    pub fn call_modules_once<R: Send>(
+        self: &Arc<Self>,
+        all: &mut Exclusive<'_>,
+        thread_index: ThreadIndex,
+        home: &mut Option<HomeStandby>,
+        run: impl FnOnce() -> R + Send,
+    ) -> R {
         let (mut run, mut result) = (Some(run), None);
-        self.call_modules(all, thread_index, &mut home, &mut || {
+        self.call_modules(all, thread_index, home, &mut || {
             if let Some(run) = run.take() {
                 result = Some(run());
             }
         });
-        *self.modules.exclusive_home.lock() = home;
         result.unwrap_or_else(|| unreachable!("a call is made once"))
     }
 

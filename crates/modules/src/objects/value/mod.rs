@@ -12,10 +12,12 @@ use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use weft_rdb::dump_payload;
 use weft_rdb::strings::{RdbReader, write_length};
+use weft_values::Value;
 use weft_values::foreign::ForeignValue;
 
 use super::digest::{DIGEST_BYTES, ModuleDigest};
@@ -26,8 +28,6 @@ use crate::api::OK;
 use crate::module::types::{AUX_AFTER_KEYS, AUX_BEFORE_KEYS, DataType, TypeId, all, callback, find};
 use crate::session;
 
-/// The type of module values in data files.
-pub const RDB_TYPE: u8 = 7;
 /// The opcode of data besides the keys in data files.
 pub const RDB_OPCODE_AUX: u8 = 247;
 /// The effort above which a background thread frees a value.
@@ -49,6 +49,8 @@ pub struct ModuleValue {
     address: AtomicPtr<c_void>,
     /// `true` once the module has declared that freeing it takes long.
     is_slow_to_free: AtomicBool,
+    /// The number of times that the module has opened it for writing.
+    writes: AtomicU64,
 }
 
 /// The name of a key as an object that lives as long as this.
@@ -103,6 +105,7 @@ impl ModuleValue {
             kind,
             address: AtomicPtr::new(address),
             is_slow_to_free: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
         })
     }
 
@@ -114,6 +117,17 @@ impl ModuleValue {
     /// Returns its address.
     pub fn address(&self) -> *mut c_void {
         self.address.load(Ordering::Acquire)
+    }
+
+    /// Counts that the module has opened it for writing.
+    pub fn note_write(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of times that the module has opened it for writing. A value for which this has not grown has
+    /// not changed, unless its module changes it without opening the key.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
     }
 
     /// Replaces its address, and returns the old one, which belongs to the module again.
@@ -139,6 +153,16 @@ impl ModuleValue {
         out.extend(contents);
         write_length(out, opcode::END.into());
         true
+    }
+
+    /// Returns the payload of the value for DUMP; `None` if the module fails.
+    pub fn dump(&self, key: &[u8], db: u32, should_compress: bool) -> Option<Vec<u8>> {
+        let mut payload = vec![dump_payload::TYPE_MODULE];
+        if !self.append_rdb(&mut payload, key, db, should_compress) {
+            return None;
+        }
+        dump_payload::append_footer(&mut payload, dump_payload::VERSION);
+        Some(payload)
     }
 
     /// Decodes a value from what [`Self::append_rdb`] has appended. Bytes behind it are ignored.
@@ -255,6 +279,11 @@ fn options_of(name: &KeyName, db: u32) -> KeyOptions {
         from_db: db_number(db),
         to_db: -1,
     }
+}
+
+/// Returns the value of an object of the keyspace, if it is one of a module.
+pub fn of_object(object: &Value) -> Option<Arc<ModuleValue>> {
+    object.module()?.clone().downcast()
 }
 
 impl ForeignValue for ModuleValue {

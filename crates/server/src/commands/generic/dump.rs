@@ -4,6 +4,7 @@ use weft_resp::number::parse_i64;
 use weft_table::ValueRef;
 
 use super::expire::is_already_expired;
+use super::module_value_of;
 use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::ExpiryUpdate;
@@ -13,13 +14,15 @@ use crate::notify::keyspace_event::KeyspaceEvent;
 use crate::observability::log;
 use weft_config::id;
 use weft_os::atomic::{AtomicU64, Ordering};
-use weft_rdb::dump_payload;
+use weft_modules::objects::value::ModuleValue;
+use weft_rdb::dump_payload::{self, RestoredValue, TYPE_MODULE};
+use weft_values::Value;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("dump", leased(dump)),
-    ("restore", leased(restore)),
-    ("restore-asking", leased(restore)),
+    ("dump", leased(dump).with_module_values()),
+    ("restore", leased(restore).with_module_values()),
+    ("restore-asking", leased(restore).with_module_values()),
 ];
 
 /// The time to encode or decode a byte of a collection, in nanoseconds.
@@ -33,6 +36,18 @@ fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
     let compress = ctx.server.config.boolean(id::RDBCOMPRESSION);
     let protocol = ctx.client.protocol;
     let in_place_ns = ctx.max_worker_ns();
+    if let Some(value) = ctx.keys.peek(0).and_then(module_value_of) {
+        // The lookup counts as one.
+        let _ = ctx.keys.read(0);
+        let (name, db) = (ctx.keys.name(0), ctx.keys.db.get() as u32);
+        return match ctx.call_modules(|| value.dump(name, db, compress))? {
+            Some(payload) => {
+                ctx.reply.bulk(&payload);
+                Ok(())
+            }
+            None => Err(CommandError::constant("ERR The module could not save the value")),
+        };
+    }
     let large = match ctx.keys.read(0).map(|entry| entry.value()) {
         None => {
             ctx.reply.null();
@@ -137,6 +152,25 @@ fn restore_cost_ns(payload: &[u8], in_place_ns: u64) -> u64 {
     (dump_payload::claimed_bytes(payload, most_bytes) as u64).saturating_mul(byte_ns)
 }
 
+/// Returns the value of a valid payload; `None` if there is none.
+fn parse_payload<'a>(ctx: &mut Context<'a, '_>) -> Result<Option<RestoredValue<'a>>, CommandError> {
+    let payload = ctx.arg(3);
+    let [TYPE_MODULE, value @ ..] = payload else {
+        return Ok(dump_payload::parse_payload(payload, &ctx.server.config.encoding_limits()));
+    };
+    let (name, db) = (ctx.keys.name(0), ctx.keys.db.get() as u32);
+    if !weft_modules::module::types::any_exist() {
+        return Ok(None);
+    }
+    match ctx.call_modules(|| ModuleValue::decode(value, name, db))? {
+        Ok(value) => Ok(Some(RestoredValue::Object(Value::Module(value)))),
+        Err(error) => {
+            log::warning!("{error}");
+            Ok(None)
+        }
+    }
+}
+
 fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_restore_options(ctx)?;
     if !options.should_replace && ctx.keys.write(0).exists() {
@@ -156,7 +190,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR Unsupported foreign data type: {kind}"
         )));
     }
-    let Some(loaded) = dump_payload::parse_payload(ctx.arg(3), &ctx.server.config.encoding_limits()) else {
+    let Some(loaded) = parse_payload(ctx)? else {
         log_bad_payload(ctx.now_ms, ctx.arg(3));
         return Err(CommandError::constant("ERR Bad data format"));
     };

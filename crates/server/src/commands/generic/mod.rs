@@ -11,7 +11,10 @@ pub mod scan;
 pub mod scan_options;
 pub mod sort;
 pub mod wait;
+use std::sync::Arc;
+
 use weft_base::DbIndex;
+use weft_modules::objects::value::{ModuleValue, of_object};
 use weft_table::{EntryRef, NewValue, OwnedValue, Shared, ValueRef};
 use weft_values::Value;
 use weft_values::hash::Hash;
@@ -28,7 +31,7 @@ use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("copy", leased(copy)),
+    ("copy", leased(copy).with_module_values()),
     ("del", leased(del)),
     ("exists", leased(exists)),
     ("move", leased(move_to_database)),
@@ -51,6 +54,22 @@ pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
         ValueRef::Packed(packed) => PackedKind::of(packed).type_name(),
         ValueRef::Object(object) => object.type_name(),
     }
+}
+
+/// Returns the value of an entry if it is one of a module.
+pub fn module_value_of(entry: EntryRef<'_, Value>) -> Option<Arc<ModuleValue>> {
+    match entry.value() {
+        ValueRef::Object(object) => of_object(object),
+        _ => None,
+    }
+}
+
+/// Has a module copy the value of COPY's source.
+fn copy_module_value(ctx: &mut Context<'_, '_>, db: DbIndex, value: &ModuleValue) -> Result<Value, CommandError> {
+    let number = |db: DbIndex| db.get() as u32;
+    let (from, to) = ((ctx.keys.name(0), number(ctx.keys.db)), (ctx.keys.name(1), number(db)));
+    let copied = ctx.call_modules(|| value.copy(from, to))?;
+    copied.map(|value| Value::Module(value)).map_err(CommandError::constant)
 }
 
 /// Returns an owned copy of a value; large strings are shared, not copied.
@@ -252,13 +271,19 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.detach();
         return Ok(());
     }
-    let copy = duplicate_value(source.value());
+    let module_value = module_value_of(source);
+    let mut copy = duplicate_value(source.value());
     let expiry = source.expire_at_ms().map_or(ExpiryUpdate::Remove, ExpiryUpdate::SetTo);
     let was_raw = has_raw_encoding(source);
     let mut target = ctx.keys.write_in(1, db);
     if target.exists() && !replace {
         ctx.reply.integer(0);
         return Ok(());
+    }
+    if let Some(value) = module_value {
+        drop(target);
+        copy = OwnedValue::Object(Shared::new(copy_module_value(ctx, db, &value)?));
+        target = ctx.keys.write_in(1, db);
     }
     target.delete();
     let value = match copy {

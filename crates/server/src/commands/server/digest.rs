@@ -3,6 +3,7 @@
 //! The digest of a key is a chain: each part is hashed into the parts before it. The digest of a database is the
 //! exclusive or of its keys' digests. Both equal Valkey's, so that the data of both servers can be compared.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use sha1::{Digest as _, Sha1};
@@ -34,6 +35,8 @@ const TYPE_SET: u32 = 2;
 const TYPE_SORTED_SET: u32 = 3;
 /// Valkey's number of the type hash.
 const TYPE_HASH: u32 = 4;
+/// Valkey's number of the type of modules' values.
+const TYPE_MODULE: u32 = 5;
 /// Valkey's number of the type stream.
 const TYPE_STREAM: u32 = 6;
 
@@ -54,9 +57,10 @@ impl DataDigest {
         self.0 = Sha1::digest(self.0).into();
     }
 
-    fn add_value(&mut self, entry: EntryRef<'_, Value>, now_ms: u64) {
+    fn add_value(&mut self, entry: EntryRef<'_, Value>, now_ms: u64, module: Option<&ModuleDigest>) {
         match entry.value() {
             ValueRef::Packed(packed) => self.add_packed(packed),
+            ValueRef::Object(Value::Module(_)) => self.add_module_value(module),
             ValueRef::Object(object) => self.add_object(object, now_ms),
             _ => self.add_string(entry.value()),
         }
@@ -81,7 +85,15 @@ impl DataDigest {
             Value::Set(set) => self.add_set(set.view()),
             Value::SortedSet(set) => self.add_sorted_set(SortedSetView::Large(set)),
             Value::Stream(stream) => self.add_stream(stream),
+            Value::Module(_) => self.add_module_value(None),
         }
+    }
+
+    /// Adds a value of a module, of which the module has computed the digest.
+    fn add_module_value(&mut self, digest: Option<&ModuleDigest>) {
+        self.add_ordered(&TYPE_MODULE.to_be_bytes());
+        let digest = digest.into_iter().flatten();
+        self.0.iter_mut().zip(digest).for_each(|(byte, other)| *byte ^= other);
     }
 
     fn add_stream(&mut self, stream: &Stream) {
@@ -150,10 +162,15 @@ impl DataDigest {
     }
 }
 
-/// Returns the digest of a value with its expiry.
-pub fn digest_value(entry: EntryRef<'_, Value>, now_ms: u64) -> DataDigest {
+/// The digest of a value that its module has computed.
+pub type ModuleDigest = [u8; 20];
+/// The digests of values of modules, by database and name.
+pub type ModuleDigests = HashMap<(DbIndex, Box<[u8]>), ModuleDigest>;
+
+/// Returns the digest of a value with its expiry. `module` is that of a value of a module.
+pub fn digest_value(entry: EntryRef<'_, Value>, now_ms: u64, module: Option<&ModuleDigest>) -> DataDigest {
     let mut fingerprint = DataDigest::default();
-    fingerprint.add_value(entry, now_ms);
+    fingerprint.add_value(entry, now_ms, module);
     fingerprint
 }
 
@@ -161,7 +178,12 @@ pub fn digest_value(entry: EntryRef<'_, Value>, now_ms: u64) -> DataDigest {
 pub type DatabaseWalk<'a> = dyn FnMut(DbIndex, &mut dyn FnMut(SlotIndex, EntryRef<'_, Value>)) + 'a;
 
 /// Returns the digest of all databases. A key that has expired and is not deleted yet is a part of it, as in Valkey.
-pub fn digest_all(counts: &KeyCounts, now_ms: u64, walk: &mut DatabaseWalk<'_>) -> DataDigest {
+pub fn digest_all(
+    counts: &KeyCounts,
+    now_ms: u64,
+    modules: &ModuleDigests,
+    walk: &mut DatabaseWalk<'_>,
+) -> DataDigest {
     let mut all = DataDigest::default();
     for db in DbIndex::all(counts.databases()) {
         if counts.keys(db) == 0 {
@@ -171,7 +193,11 @@ pub fn digest_all(counts: &KeyCounts, now_ms: u64, walk: &mut DatabaseWalk<'_>) 
         walk(db, &mut |_, entry| {
             let mut key = DataDigest::default();
             key.add_ordered(entry.key());
-            key.add_value(entry, now_ms);
+            let module = match modules.is_empty() {
+                true => None,
+                false => modules.get(&(db, entry.key().into())),
+            };
+            key.add_value(entry, now_ms, module);
             all.add_unordered(&key.0);
         });
     }

@@ -10,6 +10,7 @@ use weft_values::Value;
 
 use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::CommandError;
+use crate::commands::generic::module_value_of;
 use crate::commands::generic::scan::{busy_error_of_walk, is_held_by_overdue_script};
 use crate::keyspace::Slot;
 use crate::keyspace::walk::{WalkAccess, WalkEnd, for_each_slot_blocking};
@@ -26,20 +27,27 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("memory|malloc-stats", leased(allocator_statistics)),
     ("memory|purge", leased(purge)),
     ("memory|stats", leased(statistics).with_undeclared_keys()),
-    ("memory|usage", leased(usage)),
+    ("memory|usage", leased(usage).with_module_values()),
 ];
 
+/// The number of elements at which a module looks by default.
+const DEFAULT_SAMPLES: usize = 5;
+
 fn usage(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let mut index = 3;
+    let (mut index, mut samples) = (3, DEFAULT_SAMPLES);
     while index < ctx.argc() {
         if !ctx.arg(index).eq_ignore_ascii_case(b"samples") || index + 1 == ctx.argc() {
             return Err(CommandError::SYNTAX);
         }
-        let samples = parse_i64(ctx.arg(index + 1)).ok_or(CommandError::NOT_AN_INTEGER)?;
-        if samples < 0 {
-            return Err(CommandError::SYNTAX);
-        }
+        let number = parse_i64(ctx.arg(index + 1)).ok_or(CommandError::NOT_AN_INTEGER)?;
+        samples = usize::try_from(number).map_err(|_| CommandError::SYNTAX)?;
         index += 2;
+    }
+    if let Some((value, bytes)) = ctx.keys.stored(0).and_then(|entry| Some((module_value_of(entry)?, entry_bytes(entry)))) {
+        let (name, db) = (ctx.keys.name(0), ctx.keys.db.get() as u32);
+        let of_module = ctx.call_modules(|| value.memory_usage(name, db, samples))?;
+        ctx.reply.integer((bytes + of_module) as i64);
+        return Ok(());
     }
     match ctx.keys.stored(0).map(entry_bytes) {
         Some(bytes) => ctx.reply.integer(bytes as i64),

@@ -12,6 +12,7 @@ pub mod info;
 pub mod latency;
 pub mod lolwut;
 pub mod memory;
+pub mod module_files;
 pub mod modules;
 pub mod monitor;
 mod populate;

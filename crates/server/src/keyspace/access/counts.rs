@@ -7,6 +7,7 @@ use weft_sync::StripedCounters;
 use super::seen_expiry::SeenExpiry;
 
 use crate::keyspace::SlotTable;
+use crate::keyspace::module_values::ModuleSlots;
 
 /// The number of counters per database.
 const COUNTERS_PER_DATABASE: usize = 3;
@@ -40,6 +41,8 @@ pub struct KeyCounts {
     databases: usize,
     /// `true` if a slot may have an empty table of a database above 0.
     has_empty_tables: AtomicBool,
+    /// The slots that may have values of modules.
+    pub module_slots: ModuleSlots,
     /// The latest time at which an expired key was found.
     pub seen_expiry: SeenExpiry,
 }
@@ -54,6 +57,7 @@ impl KeyCounts {
                 .collect(),
             databases,
             has_empty_tables: AtomicBool::new(false),
+            module_slots: ModuleSlots::default(),
             seen_expiry: SeenExpiry::default(),
         }
     }

@@ -194,6 +194,11 @@ impl Keys<'_, '_> {
                 .zip(self.planned)
                 .filter(|((_, used), _)| **used == KeyUse::Read)
         };
+        // A module may change its value while there are handles of it.
+        let is_of_module = |entry: &EntryRef<'_, Value>| matches!(entry.value(), ValueRef::Object(Value::Module(_)));
+        if entries.iter().flatten().any(is_of_module) {
+            return SnapshotAttempt::NotPossible;
+        }
         let copied_bytes = |entry: &EntryRef<'_, Value>| SeenKey::copied_bytes(entry.value());
         let copied: usize = read().filter_map(|((entry, _), _)| copied_bytes(entry.as_ref()?)).sum();
         if copied > MAX_COPIED_BYTES {

@@ -3,13 +3,14 @@
 use std::cell::Cell;
 
 use weft_base::{DbIndex, SlotIndex};
-use weft_table::{EntryMut, EntryRef, NewValue, Removed};
+use weft_table::{EntryMut, EntryRef, NewValue, Removed, ValueRef};
 use weft_values::Value;
 use weft_values::hash::Hash;
 
 use crate::keyspace::effects::{Effects, Hooks, RemovalCause};
 use crate::keyspace::key_identity::LocalExpiry;
 use crate::keyspace::key_identity::NamedKey;
+use crate::keyspace::module_values::{note_object_unlinked, note_unlinked};
 use crate::keyspace::ready_keys::{self, ReadyKey};
 use crate::keyspace::{InterestedClients, Slot, SlotHeader, SlotTable};
 use crate::notify::keyspace_event::KeyspaceEvent;
@@ -238,8 +239,8 @@ impl KeyWrite<'_> {
     pub fn set(&mut self, value: NewValue<'_, Value>, expiry: ExpiryUpdate) {
         self.is_modified = true;
         let due_ms = match &value {
-            NewValue::Object(object) => object_due_ms(object),
-            NewValue::Shared(object) => object_due_ms(object),
+            NewValue::Object(object) => self.note_stored_object(object),
+            NewValue::Shared(object) => self.note_stored_object(object),
             _ => None,
         };
         match self.table.find_mut(self.hash, self.name) {
@@ -258,8 +259,9 @@ impl KeyWrite<'_> {
                         self.effects.discard(freed);
                     }
                 }
-                if entry.object().and_then(object_due_ms).is_some() {
-                    self.volatile -= 1;
+                if let Some(object) = entry.object() {
+                    self.volatile -= i64::from(object_due_ms(object).is_some());
+                    note_object_unlinked(object, self.db, self.name);
                 }
                 let freed = entry.set_value(value);
                 self.effects.discard(freed);
@@ -282,6 +284,13 @@ impl KeyWrite<'_> {
         if let Some(due_ms) = due_ms {
             self.record_volatile_value(due_ms);
         }
+    }
+
+    /// Notes an object that is being stored. Returns the time at which the first part of it expires.
+    #[inline]
+    fn note_stored_object(&self, object: &Value) -> Option<u64> {
+        self.access.counts.module_slots.note_object(self.slot, object);
+        object_due_ms(object)
     }
 
     /// Stores the value in another encoding. Unlike [`Self::set`], this is not a change of the key.
@@ -359,6 +368,7 @@ impl KeyWrite<'_> {
         let removed = self.table.remove(self.hash, self.name)?;
         self.is_modified = true;
         self.volatile -= i64::from(value_due_ms(removed.value()).is_some());
+        note_unlinked(removed.value(), self.db, self.name);
         Some(removed)
     }
 
@@ -419,10 +429,15 @@ impl KeyWrite<'_> {
         self.is_modified = true;
         self.is_touch_pending.set(false);
         let at = removed.expire_at_ms();
-        let due_ms = value_due_ms(removed.value());
-        if self.stored().is_some_and(|entry| value_due_ms(entry.value()).is_some()) {
-            self.volatile -= 1;
-        }
+        let due_ms = match removed.value() {
+            ValueRef::Object(object) => self.note_stored_object(object),
+            _ => None,
+        };
+        let replaced_volatile = self.stored().map_or(0, |entry| {
+            note_unlinked(entry.value(), self.db, self.name);
+            i64::from(value_due_ms(entry.value()).is_some())
+        });
+        self.volatile -= replaced_volatile;
         let freed = self.table.insert_removed(self.hash, self.name, removed);
         self.effects.discard(freed);
         if let Some(at) = at {

@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
 
 use crate::keyspace::Exclusive;
@@ -15,7 +16,7 @@ use crate::observability::log;
 use crate::persistence::aof_files::manifest;
 use crate::persistence::aof_files::manifest::{Manifest, ManifestStoreError, sync_directory};
 use crate::persistence::aof_files::{AofAppender, AofState, AppenderConsumer, AppenderLinks, open, sync_if_possible};
-use crate::persistence::rdb_file::rewrite_to_commands;
+use crate::persistence::rdb_file::{ModuleRecordForm, rewrite_to_commands};
 use crate::persistence::save;
 use crate::propagation;
 use crate::state::{Message, Server};
@@ -148,7 +149,7 @@ fn copy_parameters(server: &Server) {
 ///
 /// # Errors
 /// If a file cannot be written or opened. The reason has been logged.
-pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<(), AofFailed> {
+pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: ThreadIndex) -> Result<(), AofFailed> {
     let place = AofLocation::from_config(&server.config);
     place.make_directory()?;
     let files = &mut *server.persistence.aof_files.lock();
@@ -161,7 +162,7 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
     if manifest.is_empty() {
         let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
         let name = manifest.begin_base(&place.filename, as_dump);
-        write_base(server, all, &place.path(&name), as_dump)?;
+        write_base(server, all, thread_index, &place.path(&name), as_dump)?;
         log::notice!("Creating AOF base file {name} on server start");
     }
     let name = manifest.last_increment(&place.filename);
@@ -225,12 +226,22 @@ fn note_latency(server: &Server, event: &'static str, time: Duration) {
 }
 
 /// Writes all data to a new base.
-fn write_base(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath, is_rdb: bool) -> Result<(), AofFailed> {
+fn write_base(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    path: &FixedPath,
+    is_rdb: bool,
+) -> Result<(), AofFailed> {
+    let write = |all: &mut Exclusive<'_>, path: &FixedPath, form| {
+        let written = save::write_base_file(server, all, thread_index, path, form);
+        written.map_err(|save::SaveFailed| AofFailed)
+    };
     if is_rdb {
-        return save::write_base_file(server, all, path).map_err(|save::SaveFailed| AofFailed);
+        return write(all, path, ModuleRecordForm::Values);
     }
     let dump = path.with_extension("rdb");
-    save::write_base_file(server, all, &dump).map_err(|save::SaveFailed| AofFailed)?;
+    write(all, &dump, ModuleRecordForm::Commands)?;
     let written = rewrite_to_commands(dump.as_path(), path.as_path(), &server.config);
     // No longer needed; if it cannot be removed, it does no harm.
     let _ = std::fs::remove_file(&dump);

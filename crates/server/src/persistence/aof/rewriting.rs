@@ -29,7 +29,7 @@ use crate::keyspace::effects::Hooks;
 use crate::observability::log;
 use crate::persistence::aof_files::manifest::Manifest;
 use crate::persistence::aof_files::{AofAppender, AofState, FsyncPolicy, open};
-use crate::persistence::rdb_file::{RdbFilePurpose, RdbFormat, rewrite_to_commands};
+use crate::persistence::rdb_file::{ModuleRecordForm, RdbFilePurpose, RdbFormat, rewrite_to_commands};
 use crate::persistence::save::FileConsumer;
 use crate::persistence::snapshot::{
     ConsumerError, SnapshotClaim, SnapshotOutcome, SnapshotRequest, SnapshotStartError, SnapshotSummary,
@@ -238,6 +238,10 @@ fn start(
         purpose: SnapshotPurpose::AofBase,
         slots: None,
         format: RdbFormat::Newest,
+        module_form: match as_dump {
+            true => ModuleRecordForm::Values,
+            false => ModuleRecordForm::Commands,
+        },
         consumer: Box::new(move || {
             let name = format!("temp-rewriteaof-{}.aof", std::process::id());
             let temporary = base.directory().file(name);

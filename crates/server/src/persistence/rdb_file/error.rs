@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use weft_base::DbIndex;
+use weft_modules::objects::value::AuxError;
 use weft_base::files::{FixedPath, error_text};
 
 /// The reason why an RDB file was not loaded.
@@ -47,14 +48,20 @@ pub enum RdbFault {
     Version(u32),
     /// The file has a database that this server does not have. Contains the number of databases of this server.
     Database(usize),
-    /// The file has data of a module. Contains the name of the module.
-    Module(String),
+    /// The file has data of a module besides the keys that is not loaded. Contains the reason.
+    ModuleData(AuxError),
     /// A key occurs twice. Contains the number of its database.
     Duplicate(DbIndex),
     /// The checksum does not match. Contains that of the contents, and that in the file.
     Checksum(u64, u64),
     /// The file is invalid in another way. Contains the error text.
     Damaged(String),
+}
+
+impl From<AuxError> for RdbFault {
+    fn from(reason: AuxError) -> Self {
+        RdbFault::ModuleData(reason)
+    }
 }
 
 impl RdbFault {
@@ -106,10 +113,7 @@ impl Display for RdbLoadError {
                 "FATAL: Data file was created with a server configured to handle more than {databases} databases. \
                  Exiting"
             ),
-            RdbFault::Module(name) => write!(
-                out,
-                "The RDB file contains AUX module data I can't load: no matching module '{name}'"
-            ),
+            RdbFault::ModuleData(reason) => write!(out, "{reason}"),
             RdbFault::Duplicate(db) => write!(out, "RDB has duplicated key in DB {db}"),
             RdbFault::Checksum(expected, found) => write!(
                 out,

@@ -15,6 +15,7 @@ use weft_values::Value;
 
 use super::batch::{Batch, KeyAttributes, RawKey};
 use super::error::RdbFault;
+use super::module_records::DecodedKey;
 use super::source::decode_string;
 use super::value_length::is_empty_value;
 use crate::keyspace::access::value_due_ms;
@@ -127,7 +128,7 @@ impl LoadProgress {
         self.tally.into_inner()
     }
 
-    fn add(&self, part: LoadTally) {
+    pub fn add(&self, part: LoadTally) {
         let mut sum = self.tally.lock();
         if let Some((offset, _)) = &part.fault {
             self.fault_offset.fetch_min(*offset, Ordering::Relaxed);
@@ -137,7 +138,8 @@ impl LoadProgress {
 }
 
 impl LoadTally {
-    fn new(databases: usize) -> LoadTally {
+    /// Creates the counts of a part, for `databases` databases.
+    pub fn new(databases: usize) -> LoadTally {
         LoadTally {
             changes: vec![[0; 3]; databases],
             ..LoadTally::default()
@@ -329,6 +331,41 @@ impl InsertContext<'_> {
             part.dropped.push((batch.end_offset(key), key.db, name.into_owned()));
         }
         Ok(())
+    }
+
+    /// Inserts a key whose value a module has decoded, unless it has expired. Returns `true` if it was inserted.
+    pub fn insert_decoded(
+        &self,
+        header: Option<&SlotHeader>,
+        slot: &mut Slot,
+        decoded: DecodedKey,
+        part: &mut LoadTally,
+    ) -> Result<bool, RdbFault> {
+        let DecodedKey { end_offset, key, value } = decoded;
+        let has_expired = |at_ms: i64| at_ms < self.now_ms as i64;
+        if key.attributes.expire_at_ms.is_some_and(has_expired) {
+            part.expired += 1;
+            if self.reports_dropped_keys {
+                part.dropped.push((end_offset, key.db, key.name));
+            }
+            return Ok(false);
+        }
+        let raw = RawKey {
+            kind: dump_payload::TYPE_MODULE,
+            db: key.db,
+            attributes: key.attributes,
+            hash: key.hash,
+            name_start: 0,
+            value_start: 0,
+            end: 0,
+        };
+        let value = RestoredValue::Object(Value::Module(value));
+        let changes = self.insert(header, slot, &raw, &key.name, value)?;
+        for (sum, change) in part.changes[key.db.get()].iter_mut().zip(changes) {
+            *sum += change;
+        }
+        part.keys += 1;
+        Ok(true)
     }
 
     /// Inserts a key into its slot. Returns the changes of the counts.

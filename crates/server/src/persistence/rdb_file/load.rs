@@ -5,7 +5,7 @@ use std::io::Read;
 
 use weft_base::files::FixedPath;
 use weft_base::slots::SLOTS;
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_config::{Config, id};
 use weft_os::atomic::{AtomicUsize, Ordering};
 use weft_rdb::dump_payload::{self, FOREIGN_VERSIONS, VERSION};
@@ -13,9 +13,10 @@ use weft_rdb::dump_payload::{self, FOREIGN_VERSIONS, VERSION};
 use super::MAGIC_BYTES;
 use super::batch::BatchBudget;
 use super::error::{RdbFault, RdbLoadError, on_one_line};
-use super::insert::{InsertContext, LoadProgress};
+use super::insert::{InsertContext, LoadProgress, LoadTally};
 use super::loader_threads::{LoadThreads, UndividedSlots, with_key_sink};
-use super::reader::{CountDestination, ReadState, RecordReader};
+use super::module_records::{DecodeRecords, UndecodedRecord};
+use super::reader::{CountDestination, ReadRecords, ReadState, RecordReader};
 use super::save::UnfinishedImport;
 use super::source::RdbSource;
 use crate::keyspace::access::KeyCounts;
@@ -70,6 +71,8 @@ pub struct RdbLoader<'l, 'p> {
     pub threads: LoadThreads,
     /// Called for each key that is dropped because it has expired.
     pub on_dropped_key: Option<OnKeyDropped<'l>>,
+    /// Has modules decode their records.
+    pub decode_modules: DecodeRecords<'l>,
     /// Called with the bytes read so far, at intervals; other threads may use the keyspace meanwhile.
     pub progress: Option<ProgressCallback<'l>>,
 }
@@ -188,7 +191,16 @@ impl RdbLoader<'_, '_> {
             expected_keys: (0..databases).map(|_| AtomicUsize::new(0)).collect(),
             progress: LoadProgress::new(databases),
         };
-        let (mut loaded, end, offset) = self.read_records(source, version, &context);
+        let ReadRecords {
+            mut loaded,
+            module_records,
+            end,
+            offset,
+        } = self.read_records(source, version, &context);
+        if end.is_ok() && !module_records.is_empty() && !context.progress.has_fault() {
+            let part = self.load_module_records(module_records, &context);
+            context.progress.add(part);
+        }
         self.publish_headers();
         let tally = context.progress.into_tally();
         // Those behind a fault may have been found, too.
@@ -218,7 +230,7 @@ impl RdbLoader<'_, '_> {
         source: &mut RdbSource<R>,
         version: u32,
         context: &InsertContext<'_>,
-    ) -> (LoadedFile, Result<(), RdbFault>, u64) {
+    ) -> ReadRecords {
         let shared;
         let (slots, gate, counts) = match &mut self.destination {
             LoadDestination::Keyspace(all) => {
@@ -253,6 +265,55 @@ impl RdbLoader<'_, '_> {
             };
             reader.read()
         })
+    }
+
+    /// Has modules decode their records, and inserts the keys among them. Returns what was done.
+    fn load_module_records(&mut self, records: Vec<UndecodedRecord>, context: &InsertContext<'_>) -> LoadTally {
+        let all = match &mut self.destination {
+            LoadDestination::Keyspace(all) => Some(&mut **all),
+            LoadDestination::Staging(_) => None,
+        };
+        let (keys, fault) = (self.decode_modules)(records, all);
+        let mut part = LoadTally::new(self.counts.databases());
+        part.fault = fault;
+        for key in keys {
+            let end_offset = key.end_offset;
+            let slot = KeyHasher::slot(key.key.hash);
+            let inserted = match &mut self.destination {
+                LoadDestination::Keyspace(all) => {
+                    let (header, slot) = all.parts_mut(slot);
+                    context.insert_decoded(Some(header), slot, key, &mut part)
+                }
+                LoadDestination::Staging(staged) => {
+                    context.insert_decoded(None, &mut staged.parts_mut().0[slot], key, &mut part)
+                }
+            };
+            match inserted {
+                Ok(false) => {}
+                Ok(true) => {
+                    let slot = SlotIndex::from_index(slot);
+                    match &mut self.destination {
+                        LoadDestination::Keyspace(_) => self.counts.module_slots.add(slot),
+                        LoadDestination::Staging(staged) => staged.note_module_value(slot),
+                    }
+                }
+                Err(fault) => {
+                    part.fault = Some((end_offset, fault));
+                    break;
+                }
+            }
+        }
+        let mut counts = match &mut self.destination {
+            LoadDestination::Keyspace(_) => CountDestination::Keyspace(self.counts, self.thread_index),
+            LoadDestination::Staging(staged) => CountDestination::Staging(staged.parts_mut().1),
+        };
+        counts.add(&std::mem::take(&mut part.changes));
+        for (_, db, name) in std::mem::take(&mut part.dropped) {
+            if let Some(tell) = &mut self.on_dropped_key {
+                tell(db, &name);
+            }
+        }
+        part
     }
 
     /// Publishes the headers of all slots after the load.

@@ -8,6 +8,7 @@
 //!   FE                number: the database of the keys that follow
 //!   FB                numbers: keys and keys with an expiry of that database
 //!   F4                numbers: slot, its keys, those with an expiry
+//!   F7                number: type of a module, then elements: its data besides the keys
 //!   FD, FC            the expiry of the next key: s (4 bytes), ms (8 bytes) since the epoch
 //!   F8, F9            the idle time of the next key (number, s), its frequency of use (1 byte)
 //!   type              key, value: see the codecs of the types
@@ -29,6 +30,7 @@ mod in_flight;
 mod insert;
 mod load;
 mod loader_threads;
+mod module_records;
 mod reader;
 mod rewrite_commands;
 mod save;
@@ -44,6 +46,10 @@ pub use load::{
     delay_load, load,
 };
 pub use loader_threads::LoadThreads;
+pub use module_records::{
+    DecodedRecords, ModuleEncodeFailed, ModuleRecordForm, ModuleRecords, UndecodedRecord, decode,
+    decode_in_place, encode,
+};
 pub use rewrite_commands::{RdbToCommands, rewrite_to_commands};
 pub use save::{
     KeyDelay, KeyEncodingOptions, RdbFormat, RdbHeader, SaveContents, SavedKey, UnfinishedImport, save, temporary_name,
@@ -59,6 +65,8 @@ pub const MAGIC_BYTES: usize = 9;
 
 /// The opcodes of records that are not keys.
 pub mod opcode {
+    /// Commands that create a key with a value of a module. Only the server itself reads files with this.
+    pub const COMMANDS: u8 = 242;
     /// A running migration of slots.
     pub const SLOT_IMPORT: u8 = 243;
     /// The number of keys of the next slot.

@@ -1,22 +1,27 @@
 //! Reads the records of an RDB file in order: acts on those that are not keys, and passes the keys on undecoded.
 
 use std::io::Read;
+use std::ops::Range;
 
 use weft_base::slots::SLOTS;
 use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_config::{Config, id};
+use weft_modules::module::types::{self, TypeId};
+use weft_modules::objects::io::opcode as module_opcode;
+use weft_modules::objects::value::{DecodeError, check_aux};
 use weft_os::atomic::Ordering;
 use weft_rdb::dump_payload;
 
 use super::batch::{BatchBudget, KeyAttributes, RawKey};
 use super::error::RdbFault;
 use super::insert::{InsertContext, SharedSlots};
+use super::module_records::{UndecodedContent, UndecodedKey, UndecodedRecord};
 use super::load::{LoadedFile, OnKeyDropped, ProgressCallback, delay_load, handle_aux_field};
 use super::loader_threads::KeySink;
 use super::opcode;
 use super::save::{IMPORT_NAME_BYTES, UnfinishedImport};
 use super::source::{RdbSource, decode_string};
-use super::value_length::{module_name, skip_value};
+use super::value_length::{skip_module_elements, skip_value};
 use crate::keyspace::access::KeyCounts;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::staging::KeyCountChanges;
@@ -30,7 +35,7 @@ pub(super) enum CountDestination<'a> {
 }
 
 impl CountDestination<'_> {
-    fn add(&mut self, changes: &[KeyCountChanges]) {
+    pub(super) fn add(&mut self, changes: &[KeyCountChanges]) {
         for (db, change) in DbIndex::all(changes.len()).zip(changes) {
             match self {
                 CountDestination::Keyspace(counts, thread_index) => {
@@ -105,13 +110,25 @@ pub(super) struct ReadState {
     /// The last offset that was reported.
     reported: u64,
     loaded: LoadedFile,
+    /// The records that modules have to decode.
+    module_records: Vec<UndecodedRecord>,
+}
+
+/// What the reader has found, besides the keys that it has passed on.
+pub(super) struct ReadRecords {
+    /// The contents of the other records.
+    pub loaded: LoadedFile,
+    /// The records that modules have to decode.
+    pub module_records: Vec<UndecodedRecord>,
+    /// The fault that the reader has met. An earlier fault of a key is in the context.
+    pub end: Result<(), RdbFault>,
+    /// The offset of that fault.
+    pub offset: u64,
 }
 
 impl<R: Read> RecordReader<'_, '_, '_, R> {
-    /// Reads all records, and waits until their keys are inserted. Returns what the records besides the keys contained.
-    /// The reader has met a fault if the second part of the result is an error; its offset is the last part. An earlier
-    /// fault of a key is in the context.
-    pub fn read(mut self) -> (LoadedFile, Result<(), RdbFault>, u64) {
+    /// Reads all records, and waits until their keys are inserted, but for those that modules have to decode.
+    pub fn read(mut self) -> ReadRecords {
         let end = self.read_records();
         let offset = self.source.offset();
         let rest = self.source.take_last_batch();
@@ -126,7 +143,12 @@ impl<R: Read> RecordReader<'_, '_, '_, R> {
         } = self;
         sink.finish();
         take_over_changes(context, &mut counts, &mut on_dropped_key);
-        (state.loaded, end, offset)
+        ReadRecords {
+            loaded: state.loaded,
+            module_records: state.module_records,
+            end,
+            offset,
+        }
     }
 
     fn read_records(&mut self) -> Result<(), RdbFault> {
@@ -231,7 +253,7 @@ impl<R: Read> RecordReader<'_, '_, '_, R> {
             opcode::FUNCTION_BEFORE_RELEASE => {
                 return Err(RdbFault::damaged("Pre-release function format not supported."));
             }
-            opcode::MODULE => return Err(RdbFault::Module(module_name(source.length()? as u64))),
+            opcode::MODULE => self.read_module_data()?,
             opcode::SLOT_IMPORT => self.state.loaded.imports.push(read_import(source)?),
             opcode::END => return Ok(Record::End),
             kind => return self.read_key(kind),
@@ -242,6 +264,9 @@ impl<R: Read> RecordReader<'_, '_, '_, R> {
     /// Finds the end of a key without decoding its value.
     fn read_key(&mut self, kind: u8) -> Result<Record, RdbFault> {
         let name = self.source.skip_string()?;
+        if kind == dump_payload::TYPE_MODULE {
+            return self.read_module_key(name);
+        }
         let accepts_newer = || self.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
         skip_value(self.source, kind).map_err(|fault| match fault {
             RdbFault::UnknownType(_) if accepts_newer() => RdbFault::UnknownNewerType,
@@ -255,6 +280,51 @@ impl<R: Read> RecordReader<'_, '_, '_, R> {
             name_end: name.end,
             end: self.source.position(),
         })
+    }
+
+    /// Keeps a key whose value a module has to decode.
+    fn read_module_key(&mut self, name: Range<usize>) -> Result<Record, RdbFault> {
+        let from = self.source.position();
+        let id = TypeId(self.source.length()? as u64);
+        if types::find(id).is_none() {
+            return Err(DecodeError::UnknownType(id.name()).into());
+        }
+        skip_module_elements(self.source)?;
+        let name = self.source.decode_string(name)?;
+        let key = UndecodedKey {
+            db: self.state.db.unwrap_or(DbIndex::FIRST),
+            hash: self.hasher.hash(&name),
+            name,
+            attributes: std::mem::take(&mut self.state.attributes),
+            value: self.source.record_bytes(from..self.source.position()).to_vec(),
+        };
+        self.keep_module_record(UndecodedContent::Key(key));
+        delay_load(self.config);
+        Ok(Record::Other)
+    }
+
+    /// Keeps data of a module besides the keys.
+    fn read_module_data(&mut self) -> Result<(), RdbFault> {
+        let id = TypeId(self.source.length()? as u64);
+        let mark = self.source.length()?;
+        let when = self.source.length()?;
+        if mark != usize::from(module_opcode::UNSIGNED) {
+            return Err(RdbFault::damaged("bad when_opcode"));
+        }
+        check_aux(id)?;
+        let from = self.source.position();
+        skip_module_elements(self.source)?;
+        let contents = self.source.record_bytes(from..self.source.position()).to_vec();
+        let when = i32::try_from(when).unwrap_or_default();
+        self.keep_module_record(UndecodedContent::Aux { id, when, contents });
+        Ok(())
+    }
+
+    fn keep_module_record(&mut self, content: UndecodedContent) {
+        self.state.module_records.push(UndecodedRecord {
+            end_offset: self.source.offset(),
+            content,
+        });
     }
 
     fn select_database(&mut self) -> Result<(), RdbFault> {

@@ -9,7 +9,7 @@ use weft_base::clock::unix_ms;
 use super::error::RdbFault;
 use super::reader::read_import;
 use super::source::RdbSource;
-use super::value_length::skip_value;
+use super::value_length::{skip_module_elements, skip_value};
 use super::{MAGIC_BYTES, UnfinishedImport, opcode};
 use crate::keyspace::encoding_limits::EncodingParameters;
 use weft_config::{Config, id};
@@ -148,6 +148,16 @@ fn convert_key<R: Read>(
             }
             opcode::SLOT_IMPORT => {
                 write_import(&read_import(source)?, command);
+                return Ok(true);
+            }
+            opcode::COMMANDS => {
+                command.extend(source.string()?);
+                return Ok(true);
+            }
+            opcode::MODULE => {
+                // Its data besides the keys has no form as commands.
+                source.length()?;
+                skip_module_elements(source)?;
                 return Ok(true);
             }
             opcode::END => return Ok(false),

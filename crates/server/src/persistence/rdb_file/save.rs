@@ -1,5 +1,6 @@
 //! Writing of RDB files.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use weft_base::files::FixedPath;
@@ -11,6 +12,7 @@ use super::buffered_writer::BufferedWriter;
 use super::error::{RdbFilePurpose, RdbSaveError};
 use super::file::RdbFile;
 use super::load::LAST_SHARED_VERSION;
+use super::module_records::ModuleRecords;
 use super::opcode;
 use crate::keyspace::access::KeyCounts;
 use crate::keyspace::clock::AccessClock;
@@ -43,6 +45,8 @@ pub struct SaveContents<'c> {
     pub clock: AccessClock,
     /// Decides if there is a delay after each key.
     pub key_delay: KeyDelay,
+    /// The finished records of modules.
+    pub modules: &'c ModuleRecords,
 }
 
 /// Decides if a file is saved slowly.
@@ -117,6 +121,8 @@ pub struct RdbHeader<'h> {
     pub aux_fields: &'h [(&'static str, Vec<u8>)],
     /// `true` if the file is the base of an append-only file.
     pub is_aof_base: bool,
+    /// The records of modules before the keys.
+    pub module_data: &'h [u8],
 }
 
 impl RdbHeader<'_> {
@@ -141,6 +147,7 @@ impl RdbHeader<'_> {
             write_string(out, text, compress);
         }
         number(out, "aof-base", self.is_aof_base.into());
+        out.extend_from_slice(self.module_data);
         for library in self.functions {
             out.push(opcode::FUNCTION);
             write_string(out, library, compress);
@@ -229,10 +236,9 @@ impl KeyEncodingOptions {
         KeyEncodingOptions { format, ..self }
     }
 
-    /// Appends a key. Returns `true` if the format can represent its value.
-    #[must_use = "a dump that other servers cannot read must not reach them"]
-    pub fn write_key(&self, out: &mut Vec<u8>, key: SavedKey<'_>) -> bool {
-        if let Some(at_ms) = key.expire_at_ms {
+    /// Appends the attributes that precede a key: its expiry in milliseconds since the Unix epoch, and its use.
+    pub(super) fn write_attributes(&self, out: &mut Vec<u8>, expire_at_ms: Option<u64>, clock: u32) {
+        if let Some(at_ms) = expire_at_ms {
             out.push(opcode::EXPIRY_MS);
             out.extend(at_ms.to_le_bytes());
         }
@@ -240,13 +246,23 @@ impl KeyEncodingOptions {
             AccessNote::None => {}
             AccessNote::Idle => {
                 out.push(opcode::IDLE_TIME);
-                write_length(out, self.clock.idle_s(key.clock) as usize);
+                write_length(out, self.clock.idle_s(clock) as usize);
             }
             AccessNote::Frequency => {
                 out.push(opcode::FREQUENCY);
-                out.push(self.clock.frequency(key.clock) as u8);
+                out.push(self.clock.frequency(clock) as u8);
             }
         }
+    }
+
+    /// Appends a key. Returns `true` if the format can represent its value.
+    #[must_use = "a dump that other servers cannot read must not reach them"]
+    pub fn write_key(&self, out: &mut Vec<u8>, key: SavedKey<'_>) -> bool {
+        if let ValueRef::Object(Value::Module(_)) = key.value {
+            // Its module has encoded it before, see `module_records.rs`.
+            return false;
+        }
+        self.write_attributes(out, key.expire_at_ms, key.clock);
         // The name belongs between the type and the value, which are written together.
         let at = out.len();
         write_string(out, key.name, self.should_compress);
@@ -283,9 +299,11 @@ pub(crate) fn write_file(
     let style = KeyEncodingOptions::from_config(config, contents.clock);
     let mut gathering = BufferedWriter::new(config.boolean(id::RDBCHECKSUM));
     contents.head.write(&mut gathering.bytes, style.should_compress);
+    let module_keys = contents.modules.by_name();
     for db in DbIndex::all(contents.counts.databases()) {
-        contents.write_keys(&mut gathering, &mut file, db, &style)?;
+        contents.write_keys(&mut gathering, &mut file, db, &style, &module_keys)?;
     }
+    gathering.bytes.extend_from_slice(&contents.modules.after_keys);
     file.write(&gathering.finish())?;
     file.sync()?;
     Ok(file)
@@ -319,6 +337,7 @@ impl SaveContents<'_> {
         file: &mut RdbFile,
         db: DbIndex,
         style: &KeyEncodingOptions,
+        module_keys: &HashMap<(DbIndex, &[u8]), &[u8]>,
     ) -> Result<(), RdbSaveError> {
         let (keys, with_expiry) = (self.counts.keys(db), self.counts.with_expiry(db));
         if keys == 0 {
@@ -332,8 +351,15 @@ impl SaveContents<'_> {
             let stop = walk(&self.slots, db, cursor, KEYS_PER_STEP, &mut |_, entry| {
                 if passed.is_ok() {
                     written += 1;
-                    // The newest format can represent every value.
-                    let _ = style.write_key(&mut gathering.bytes, entry.into());
+                    match entry.value() {
+                        ValueRef::Object(Value::Module(_)) => {
+                            let record = module_keys.get(&(db, entry.key()));
+                            assert!(record.is_some(), "the value of a module has a record before the file is written");
+                            gathering.bytes.extend_from_slice(record.copied().unwrap_or_default());
+                        }
+                        // The newest format can represent every other value.
+                        _ => _ = style.write_key(&mut gathering.bytes, entry.into()),
+                    }
                     self.wait_after_key();
                     if gathering.is_full() {
                         passed = file.write(&gathering.take());

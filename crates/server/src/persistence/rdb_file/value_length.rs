@@ -4,13 +4,10 @@ use std::io::Read;
 
 use super::error::RdbFault;
 use super::source::RdbSource;
+use weft_modules::objects::io::opcode as module_opcode;
 use weft_rdb::strings::{ParsedString, RdbReader};
+use weft_rdb::dump_payload::{TYPE_EARLY_MODULE, TYPE_MODULE};
 use weft_rdb::{dump_payload, hashes, lists, sets, sorted_sets, streams};
-
-/// The type of a module value in the format used before modules were released.
-const TYPE_EARLY_MODULE: u8 = 6;
-/// The type of a module value.
-const TYPE_MODULE: u8 = 7;
 
 /// Skips a value of this type.
 ///
@@ -50,10 +47,8 @@ pub fn skip_value<R: Read>(source: &mut RdbSource<R>, kind: u8) -> Result<(), Rd
         streams::TYPE_FIRST | streams::TYPE_SECOND | streams::TYPE_THIRD => skip_stream(source, kind),
         TYPE_EARLY_MODULE => Err(RdbFault::damaged("Pre-release module format not supported")),
         TYPE_MODULE => {
-            let name = module_name(source.length()? as u64);
-            Err(RdbFault::damaged(format!(
-                "The RDB file contains module data I can't load: no matching module type '{name}'"
-            )))
+            source.length()?;
+            skip_module_elements(source)
         }
         _ => Err(RdbFault::UnknownType(kind)),
     }
@@ -108,6 +103,23 @@ fn skip_stream<R: Read>(source: &mut RdbSource<R>, version: u8) -> Result<(), Rd
             skip_each(source, |source| source.take(16).map(drop))
         })
     })
+}
+
+/// Skips the elements of a module's data, each behind an opcode, up to its end.
+///
+/// # Errors
+/// If the file is truncated, or an opcode is unknown.
+pub fn skip_module_elements<R: Read>(source: &mut RdbSource<R>) -> Result<(), RdbFault> {
+    loop {
+        match u8::try_from(source.length()?) {
+            Ok(module_opcode::END) => return Ok(()),
+            Ok(module_opcode::SIGNED | module_opcode::UNSIGNED) => drop(source.length()?),
+            Ok(module_opcode::FLOAT) => drop(source.array::<4>()?),
+            Ok(module_opcode::DOUBLE) => drop(source.array::<8>()?),
+            Ok(module_opcode::STRING) => drop(source.skip_string()?),
+            _ => return Err(RdbFault::damaged("Unknown opcode in module data")),
+        }
+    }
 }
 
 /// The name encoded in a module's type id: nine characters of six bits, above a ten-bit version.

@@ -294,7 +294,7 @@ fn exclude_scripts(server: &Server) -> Result<bool, ShutdownRefusal> {
 }
 
 /// Ends a snapshot that is being written, and writes the final RDB file if one is required.
-fn write_final_rdb(server: &Server, how: &ShutdownOptions) -> Result<(), ShutdownRefusal> {
+fn write_final_rdb(server: &Arc<Server>, how: &ShutdownOptions) -> Result<(), ShutdownRefusal> {
     let writes_first_log = server.persistence.aof.state() == AofState::WritingBase
         && server.persistence.snapshot.purpose() == Some(SnapshotPurpose::AofBase);
     if writes_first_log && !how.is_forced {

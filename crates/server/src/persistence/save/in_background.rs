@@ -11,7 +11,7 @@ use super::into_file::FileConsumer;
 use super::rdb_path;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::persistence::rdb_file::{RdbFilePurpose, RdbFormat};
+use crate::persistence::rdb_file::{ModuleRecordForm, RdbFilePurpose, RdbFormat};
 use crate::persistence::snapshot::{
     SnapshotClaim, SnapshotOutcome, SnapshotRefusal, SnapshotRequest, SnapshotStartError, SnapshotSummary,
 };
@@ -64,6 +64,7 @@ fn save_request(server: &Server) -> SnapshotRequest {
     SnapshotRequest {
         purpose: SnapshotPurpose::RdbFile,
         slots: None,
+        module_form: ModuleRecordForm::Values,
         format: RdbFormat::Newest,
         consumer: Box::new(move || {
             let temporary = target.directory().file(format!("temp-{}.rdb", thread_id()));

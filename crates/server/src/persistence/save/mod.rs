@@ -36,13 +36,14 @@ use crate::observability::metrics::Counter;
 use crate::observability::slow_library::SlowLibraryReport;
 use crate::persistence::rdb_file;
 use crate::persistence::rdb_file::{
-    KeyDelay, LoadDestination, LoadThreads, LoadedFile, OnKeyDropped, ProgressCallback, RdbFault, RdbFilePurpose,
-    RdbHeader, RdbLoadError, RdbLoader, SaveContents, StoredReplicationPosition,
+    DecodedRecords, KeyDelay, KeyEncodingOptions, LoadDestination, LoadThreads, LoadedFile, ModuleEncodeFailed,
+    ModuleRecordForm, OnKeyDropped, ProgressCallback, RdbFault, RdbFilePurpose, RdbHeader, RdbLoadError, RdbLoader,
+    SaveContents, StoredReplicationPosition, UndecodedRecord, decode,
 };
-use crate::persistence::snapshot::{AuxField, access_clock};
+use crate::persistence::snapshot::{AuxField, access_clock, cancel_current, encode_modules, summon_home};
 use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
-use crate::state::{NEW_DATA, Server};
+use crate::state::{HomeStandby, NEW_DATA, Server};
 use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
@@ -57,21 +58,25 @@ pub struct SaveFailed;
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
+pub fn save(server: &Arc<Server>, seat: &mut Seat) -> Result<(), SaveFailed> {
     // Scripts are excluded first, because a running script could delay the closing of the gate for as long as it runs.
     server.scripting.running.exclude_runs();
     save_without_scripts(server, seat)
 }
 
 /// Writes an RDB file for a caller that has excluded scripts, and ends their exclusion.
-fn save_without_scripts(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
+fn save_without_scripts(server: &Arc<Server>, seat: &mut Seat) -> Result<(), SaveFailed> {
+    let mut home = summon_home(server, seat);
+    let thread_index = ThreadIndex::new(seat.index());
     let written = {
         let mut all = seat.exclusive();
         // A background save that has begun meanwhile is older, and must not replace this file.
         cancel_for_flush(server);
         let _publication = server.persistence.snapshot.hold_publication();
-        write(server, &mut all, &rdb_path(&server.config), KeyDelay::Configured)
+        let path = rdb_path(&server.config);
+        write(server, &mut all, thread_index, &mut home, &path, KeyDelay::Configured)
     };
+    drop(home);
     server.scripting.running.end_exclusion();
     written
 }
@@ -92,9 +97,11 @@ pub enum ForegroundSaveError {
 /// # Errors
 /// If the file cannot be written, if a script is overdue, or if a background save has begun since the client asked: the
 /// file of that save is older, and would replace this one.
-pub fn save_in_foreground(server: &Server, seat: &mut Seat) -> Result<(), ForegroundSaveError> {
+pub fn save_in_foreground(server: &Arc<Server>, seat: &mut Seat) -> Result<(), ForegroundSaveError> {
     let excluded = server.scripting.running.exclude_runs_for_client();
     excluded.map_err(ForegroundSaveError::ScriptBusy)?;
+    let mut home = summon_home(server, seat);
+    let thread_index = ThreadIndex::new(seat.index());
     let mut all = seat.exclusive();
     let written = match is_background_save_running(server) {
         true => Err(ForegroundSaveError::Busy),
@@ -103,16 +110,24 @@ pub fn save_in_foreground(server: &Server, seat: &mut Seat) -> Result<(), Foregr
             // The dump of a primary that was loaded before may still have to get its name.
             let _publication = server.persistence.snapshot.hold_publication();
             let path = rdb_path(&server.config);
-            let written = write(server, &mut all, &path, KeyDelay::Configured);
+            let written = write(server, &mut all, thread_index, &mut home, &path, KeyDelay::Configured);
             written.map_err(|SaveFailed| ForegroundSaveError::Failed)
         }
     };
     drop(all);
+    drop(home);
     server.scripting.running.end_exclusion();
     written
 }
 
-fn write(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath, key_delay: KeyDelay) -> Result<(), SaveFailed> {
+fn write(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    home: &mut Option<HomeStandby>,
+    path: &FixedPath,
+    key_delay: KeyDelay,
+) -> Result<(), SaveFailed> {
     if server.lacks_data() {
         log::warning!("The data is not saved while it is being loaded");
         return Err(SaveFailed);
@@ -123,7 +138,14 @@ fn write(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath, key_delay: 
     }
     // Nothing changes before the position is known.
     let notes = backlog_writer::current_position(server).aux_fields();
-    write_file(server, all, path, RdbFilePurpose::Dump, &notes, key_delay)?;
+    let file = WrittenFile {
+        path,
+        purpose: RdbFilePurpose::Dump,
+        notes: &notes,
+        key_delay,
+        module_form: ModuleRecordForm::Values,
+    };
+    write_file(server, all, thread_index, home, &file)?;
     log::notice!("DB saved on disk");
     server
         .persistence
@@ -133,15 +155,27 @@ fn write(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath, key_delay: 
     Ok(())
 }
 
-fn write_file(
-    server: &Server,
-    all: &mut Exclusive<'_>,
-    path: &FixedPath,
+/// A file that is written in exclusive mode.
+struct WrittenFile<'f> {
+    path: &'f FixedPath,
     purpose: RdbFilePurpose,
-    notes: &[AuxField],
+    notes: &'f [AuxField],
     key_delay: KeyDelay,
+    module_form: ModuleRecordForm,
+}
+
+fn write_file(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    home: &mut Option<HomeStandby>,
+    file: &WrittenFile<'_>,
 ) -> Result<(), SaveFailed> {
     let now_s = unix_ms() / 1000;
+    let clock = access_clock(&server.config, now_s);
+    let encoding = (KeyEncodingOptions::from_config(&server.config, clock), file.module_form);
+    let modules = encode_modules(server, all, thread_index, home, None, encoding);
+    let modules = modules.map_err(|ModuleEncodeFailed| SaveFailed)?;
     let functions = server.scripting.libraries.codes();
     let imports = server.slot_migrations.unfinished_imports();
     let contents = SaveContents {
@@ -152,14 +186,16 @@ fn write_file(
             imports: &imports,
             now_s,
             used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
-            aux_fields: notes,
+            aux_fields: file.notes,
+            module_data: &modules.before_keys,
             ..RdbHeader::default()
         },
         config: &server.config,
-        clock: access_clock(&server.config, now_s),
-        key_delay,
+        clock,
+        key_delay: file.key_delay,
+        modules: &modules,
     };
-    rdb_file::save(path, purpose, &contents).map_err(|error| {
+    rdb_file::save(file.path, file.purpose, &contents).map_err(|error| {
         log::warning!("{error}");
         SaveFailed
     })
@@ -170,7 +206,7 @@ fn write_file(
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
+pub fn save_after_flush(server: &Arc<Server>, seat: &mut Seat) -> Result<(), SaveFailed> {
     // A cancelled background save may be about to rename its file to the same name.
     server.persistence.snapshot.wait_for_cancelled();
     save(server, seat)
@@ -304,7 +340,7 @@ fn log_load_error(error: &RdbLoadError) {
 /// # Errors
 /// If the preamble cannot be loaded. The reason has been logged.
 pub fn load_rdb_preamble(
-    server: &Server,
+    server: &Arc<Server>,
     all: &mut Exclusive<'_>,
     thread_index: ThreadIndex,
     path: &FixedPath,
@@ -316,12 +352,88 @@ pub fn load_rdb_preamble(
     Ok(loaded.end_offset)
 }
 
-/// Writes an RDB file as the base of an append-only file.
+/// Writes all data to a file that a module names.
 ///
 /// # Errors
 /// If the file cannot be written. The reason has been logged.
-pub fn write_base_file(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath) -> Result<(), SaveFailed> {
-    write_file(server, all, path, RdbFilePurpose::AofBase, &[], KeyDelay::None)
+pub fn save_to(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    path: &FixedPath,
+) -> Result<(), SaveFailed> {
+    let file = WrittenFile {
+        path,
+        purpose: RdbFilePurpose::Dump,
+        notes: &[],
+        key_delay: KeyDelay::Configured,
+        module_form: ModuleRecordForm::Values,
+    };
+    write_file(server, all, thread_index, &mut None, &file)?;
+    log::notice!("DB saved on disk");
+    Ok(())
+}
+
+/// Replaces all data with the contents of a file that a module names.
+///
+/// # Errors
+/// If the file cannot be loaded. The reason has been logged.
+pub fn load_from(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    path: &FixedPath,
+) -> Result<(), SaveFailed> {
+    cancel_current(server);
+    server.end_migrations_for_load();
+    drop_all_data(server, all, thread_index);
+    let how = LoadMode {
+        should_replace: false,
+        expiry_ms: unix_ms(),
+        on_dropped_key: None,
+    };
+    let loaded = load(server, path, all, thread_index, how);
+    server.end_loaded_imports(NEW_DATA);
+    loaded.map(drop).map_err(|error| {
+        log_load_error(&error);
+        SaveFailed
+    })
+}
+
+/// Deletes all data and function libraries before a load. The memory is freed at once, because it may not suffice for
+/// both.
+fn drop_all_data(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: ThreadIndex) {
+    let keyspace = &server.keyspace;
+    let databases = DbIndex::all(keyspace.counts.databases());
+    let taken = take_databases(&mut WholeKeyspace::Exclusive(all), databases, keyspace, thread_index);
+    server.scripting.libraries.flush();
+    drop(taken);
+    invalidate_replaced_data(server, thread_index);
+}
+
+/// Writes an RDB file as the base of an append-only file, or as what is converted to one that consists of commands.
+///
+/// # Errors
+/// If the file cannot be written. The reason has been logged.
+pub fn write_base_file(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    path: &FixedPath,
+    module_form: ModuleRecordForm,
+) -> Result<(), SaveFailed> {
+    let file = WrittenFile {
+        path,
+        purpose: RdbFilePurpose::AofBase,
+        notes: &[],
+        key_delay: KeyDelay::None,
+        module_form,
+    };
+    // The thread that loads data at the start writes this file.
+    let mut home = server.modules.exclusive_home.lock().take();
+    let written = write_file(server, all, thread_index, &mut home, &file);
+    *server.modules.exclusive_home.lock() = home;
+    written
 }
 
 /// The options of a load.
@@ -345,7 +457,7 @@ impl LoadMode<'_> {
 }
 
 fn load(
-    server: &Server,
+    server: &Arc<Server>,
     path: &FixedPath,
     all: &mut Exclusive<'_>,
     thread_index: ThreadIndex,
@@ -360,7 +472,7 @@ fn load(
 
 /// Loads a file.
 fn load_file(
-    server: &Server,
+    server: &Arc<Server>,
     path: &FixedPath,
     all: &mut Exclusive<'_>,
     thread_index: ThreadIndex,
@@ -372,6 +484,10 @@ fn load_file(
     let before = progress.loaded_bytes.load(Ordering::Relaxed);
     let report = |bytes| progress.loaded_bytes.store(before + bytes, Ordering::Relaxed);
     let used_memory = |bytes| progress.used_memory_bytes.store(bytes, Ordering::Relaxed);
+    let mut decode_modules = |records, all: Option<&mut Exclusive<'_>>| match all {
+        Some(all) => decode_in_exclusive_mode(server, all, thread_index, records),
+        None => decode(records),
+    };
     let mut loader = RdbLoader {
         destination: LoadDestination::Keyspace(all),
         hasher: &server.keyspace.hasher,
@@ -387,6 +503,7 @@ fn load_file(
             Some(tell) => Some(tell),
             None => None,
         },
+        decode_modules: &mut decode_modules,
         // Other clients get `-LOADING` meanwhile only at startup.
         progress: server
             .replication
@@ -418,6 +535,16 @@ fn load_file(
     );
     server.persistence.dumps.record_load(&loaded);
     Ok(loaded)
+}
+
+/// Has modules decode the records of a file that this thread loads in exclusive mode.
+fn decode_in_exclusive_mode(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    records: Vec<UndecodedRecord>,
+) -> DecodedRecords {
+    server.call_modules_in_exclusive_mode(all, thread_index, move || decode(records))
 }
 
 /// Loads the function libraries of an RDB file. If `replace` is set, a library replaces one of the same name, as keys
@@ -477,7 +604,7 @@ pub enum ReloadError {
 ///
 /// # Errors
 /// If writing or loading fails. The reason has been logged.
-pub fn reload(server: &Server, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
+pub fn reload(server: &Arc<Server>, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
     let excluded = server.scripting.running.exclude_runs_for_client();
     excluded.map_err(ReloadError::ScriptBusy)?;
     let reloaded = reload_in_exclusive_mode(server, seat, how);
@@ -485,8 +612,9 @@ pub fn reload(server: &Server, seat: &mut Seat, how: ReloadOptions) -> Result<()
     reloaded
 }
 
-fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
+fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
     let thread_index = ThreadIndex::new(seat.index());
+    let mut home = summon_home(server, seat);
     let mut all = seat.exclusive();
     if server.is_loading() {
         return Err(ReloadError::Loading);
@@ -501,7 +629,8 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
     let path = rdb_path(&server.config);
     if how.should_save {
         // A file that is written at the same time in the background may be delayed, to be observed.
-        write(server, &mut all, &path, KeyDelay::None).map_err(|SaveFailed| ReloadError::Save)?;
+        let written = write(server, &mut all, thread_index, &mut home, &path, KeyDelay::None);
+        written.map_err(|SaveFailed| ReloadError::Save)?;
     }
     let keyspace = &server.keyspace;
     let databases = DbIndex::all(keyspace.counts.databases());
@@ -531,7 +660,10 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
         expiry_ms,
         on_dropped_key: None,
     };
-    load(server, &path, &mut all, thread_index, how).map_err(|error| {
+    *server.modules.exclusive_home.lock() = home;
+    let loaded = load(server, &path, &mut all, thread_index, how);
+    server.modules.exclusive_home.lock().take();
+    loaded.map_err(|error| {
         log_load_error(&error);
         ReloadError::Load
     })?;

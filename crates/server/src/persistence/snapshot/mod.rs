@@ -30,6 +30,8 @@
 //! Every slot is leased for the time of a few keys. Of a large value only a handle is taken under the lease. The value
 //! is written without a lease ([`crate::keyspace::pinned`]).
 
+mod moment;
+mod modules;
 mod parts;
 mod saver;
 
@@ -37,24 +39,24 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
-use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
 use weft_reactor::{lower_priority, parse_cpu_list, pin_to_cpus, thread_id};
 
 use crate::keyspace::before_image::MAX_DATABASES;
 use crate::keyspace::clock::AccessClock;
-use crate::keyspace::{Exclusive, Seat};
+use crate::keyspace::Seat;
 use crate::observability::log;
-use crate::observability::metrics::Counter;
-use crate::persistence::rdb_file::{KeyEncodingOptions, RdbChecksum, RdbFormat, RdbHeader, UnfinishedImport};
+use crate::persistence::rdb_file::{KeyEncodingOptions, ModuleRecordForm, RdbChecksum, RdbFormat, RdbHeader};
 use crate::persistence::snapshot_state::{SnapshotPurpose, SnapshotState};
 use crate::state::Server;
 use crate::state::spare_cores::max_helping_threads;
-use parts::{Database, SavedKeys};
+pub use modules::{encode_modules, summon_home};
+use moment::CapturedState;
+use parts::SavedKeys;
 use saver::{SharedSave, SnapshotChunk};
 use weft_cluster::slot_set::SlotSet;
 use weft_config::{Config, id};
-use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::atomic::AtomicBool;
 use weft_os::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use weft_os::thread::{Builder, JoinHandle};
 use weft_os::time::Instant;
@@ -111,6 +113,8 @@ pub struct SnapshotRequest {
     pub format: RdbFormat,
     /// The slots whose keys it contains; `None` for all keys and the functions.
     pub slots: Option<Arc<SlotSet>>,
+    /// The form of the records of values of modules.
+    pub module_form: ModuleRecordForm,
     /// Creates the consumer, on the consumer's thread, after the moment.
     pub consumer: MakeConsumer,
     /// Runs at the snapshot's moment.
@@ -278,16 +282,22 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
         consumer,
         format,
         slots,
+        module_form,
         at_moment,
         at_end,
         ..
     } = order;
-    let taken = take_moment(server, &mut seat, slots.as_deref(), at_moment);
+    let purpose = server.persistence.snapshot.purpose();
+    let mut style = KeyEncodingOptions::from_config(&server.config, access_clock(&server.config, unix_ms() / 1000))
+        .with_format(format);
+    // Slots that migrate are sent as commands.
+    style.should_compress &= purpose != Some(SnapshotPurpose::SlotMigration);
+    let taken = moment::take(server, &mut seat, slots, at_moment, style, module_form);
     // The caller may be gone.
     let _ = started.send(thread_id());
     let (changes, began, began_s) = (taken.changes, taken.began, taken.began_s);
     let keys_at_moment: u64 = taken.databases.iter().map(|database| database.keys).sum();
-    let (keys, result) = write(server, &mut seat, taken, consumer, format);
+    let (keys, result) = write(server, &mut seat, taken, consumer, format, style);
     debug_assert!(
         result.is_err() || keys == keys_at_moment,
         "a complete snapshot has the {keys_at_moment} keys of its moment, not {keys}"
@@ -310,117 +320,6 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
     drop(seat);
     server.set_snapshot_running(false);
     server.persistence.snapshot.release();
-}
-
-/// The state captured at the moment, besides the keys.
-struct CapturedState {
-    databases: Vec<Database>,
-    functions: Vec<Vec<u8>>,
-    imports: Vec<UnfinishedImport>,
-    notes: AuxFields,
-    /// `true` if the data was being loaded at the moment: there is nothing to save.
-    lacks_data: bool,
-    changes: u64,
-    began: Instant,
-    began_s: u64,
-}
-
-/// Captures the state of the moment. The thread that starts the snapshot has excluded runs on script threads, because a
-/// running script could delay the closing of the gate for as long as it runs.
-fn take_moment(server: &Server, seat: &mut Seat, slots: Option<&SlotSet>, at_moment: OnMoment) -> CapturedState {
-    let keyspace = &server.keyspace;
-    keyspace.before_images.prepare(&keyspace.slots, slots);
-    let closing = Instant::now();
-    let taken = {
-        let alone = seat.exclusive();
-        let databases = match slots {
-            None => count_all_keys(server),
-            Some(slots) => count_keys_of_slots(server, &alone, slots),
-        };
-        let numbers: Vec<DbIndex> = databases.iter().map(|database| database.number).collect();
-        keyspace.before_images.begin(&alone, &numbers);
-        let changes = server.stats.metrics.sum(Counter::Dirty);
-        let functions = match slots {
-            None => server.scripting.libraries.codes(),
-            Some(_) => Vec::new(),
-        };
-        let imports = match slots {
-            None => server.slot_migrations.unfinished_imports(),
-            Some(_) => Vec::new(),
-        };
-        let notes = at_moment(&SnapshotMoment { server });
-        let lacks_data = server.lacks_data();
-        if lacks_data {
-            // The load has begun since this snapshot was requested.
-            cancel_current(server);
-        }
-        if server.scripting.running.has_unfinished_unit() {
-            // The process is about to end, and the data have a part of a script.
-            server.persistence.snapshot.cancel(&ALL_PURPOSES);
-        }
-        CapturedState {
-            databases,
-            functions,
-            imports,
-            notes,
-            lacks_data,
-            changes,
-            began: Instant::now(),
-            began_s: unix_ms() / 1000,
-        }
-    };
-    record_pause(server, closing, &taken);
-    taken
-}
-
-/// Returns the databases that have keys.
-fn count_all_keys(server: &Server) -> Vec<Database> {
-    let counts = &server.keyspace.counts;
-    DbIndex::all(counts.databases())
-        .map(|number| Database {
-            number,
-            keys: counts.keys(number),
-            with_expiry: counts.with_expiry(number),
-        })
-        .filter(|database| database.keys > 0)
-        .collect()
-}
-
-/// Returns the databases that have keys in these slots.
-fn count_keys_of_slots(server: &Server, alone: &Exclusive<'_>, slots: &SlotSet) -> Vec<Database> {
-    DbIndex::all(server.keyspace.counts.databases())
-        .map(|number| {
-            let tables = || slots.iter().filter_map(|slot| alone.cell(slot.index()).table(number));
-            Database {
-                number,
-                keys: tables().map(|table| table.len() as u64).sum(),
-                with_expiry: tables().map(|table| table.with_expiry() as u64).sum(),
-            }
-        })
-        .filter(|database| database.keys > 0)
-        .collect()
-}
-
-/// Records the duration of exclusive mode, which takes the place of Valkey's fork time.
-fn record_pause(server: &Server, closing: Instant, taken: &CapturedState) {
-    let took = closing.elapsed();
-    server
-        .persistence
-        .snapshot
-        .pause_us
-        .store(took.as_micros() as u64, Ordering::Relaxed);
-    server
-        .persistence
-        .snapshot
-        .snapshots_started
-        .fetch_add(1, Ordering::Relaxed);
-    let threshold_ms = server.config.unsigned(id::LATENCY_MONITOR_THRESHOLD);
-    let took_ms = took.as_millis() as u64;
-    if threshold_ms > 0 && took_ms >= threshold_ms {
-        server.stats.history.latency.add("fork", taken.began_s, took_ms);
-    }
-    let keys = taken.databases.iter().map(|database| database.keys).sum();
-    server.persistence.snapshot.keys_total.store(keys, Ordering::Relaxed);
 }
 
 /// Starts the thread of the consumer, which takes the chunks and adds the end of the file.
@@ -459,9 +358,13 @@ fn write(
     taken: CapturedState,
     consumer: MakeConsumer,
     format: RdbFormat,
+    style: KeyEncodingOptions,
 ) -> (u64, Result<(), ConsumerError>) {
     if taken.lacks_data {
         return (0, Err("the data is being loaded".into()));
+    }
+    if taken.has_module_failed {
+        return (0, Err("a module could not save its data".into()));
     }
     if format == RdbFormat::Shared && !taken.imports.is_empty() {
         return (
@@ -475,11 +378,7 @@ fn write(
         Err(error) => return (0, Err(error.into())),
     };
     let notes = (taken.notes)();
-    let mut style = KeyEncodingOptions::from_config(&server.config, access_clock(&server.config, taken.began_s))
-        .with_format(format);
     let purpose = server.persistence.snapshot.purpose();
-    // Slots that migrate are sent as commands.
-    style.should_compress &= purpose != Some(SnapshotPurpose::SlotMigration);
     let head = RdbHeader {
         format,
         functions: &taken.functions,
@@ -488,6 +387,7 @@ fn write(
         used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
         aux_fields: &notes,
         is_aof_base: purpose == Some(SnapshotPurpose::AofBase),
+        module_data: &taken.module_data_before,
     };
     let helpers = match purpose {
         // The other node takes the commands on one thread.
@@ -500,7 +400,8 @@ fn write(
         chunks,
         has_stopped: AtomicBool::new(false),
     };
-    let SavedKeys { keys, is_representable } = parts::save_all(&shared, seat, &head, &taken.databases, helpers);
+    let end = &taken.module_data_after;
+    let SavedKeys { keys, is_representable } = parts::save_all(&shared, seat, &head, &taken.databases, end, helpers);
     // The consumer ends when no thread can send it anything.
     drop(shared);
     let result = consuming

@@ -204,12 +204,13 @@ impl<'scope, 'env, 's: 'env, 'w: 'env> Helpers<'scope, 'env, 's, 'w> {
     }
 }
 
-/// Saves everything. Returns what was saved; if the snapshot has stopped, not everything.
+/// Saves everything, and `end` after the keys. Returns what was saved; if the snapshot has stopped, not everything.
 pub fn save_all(
     shared: &SharedSave<'_>,
     seat: &mut Seat,
     head: &RdbHeader<'_>,
     databases: &[Database],
+    end: &[u8],
     helpers: usize,
 ) -> SavedKeys {
     let mut saver = SnapshotSaver::new(shared, seat);
@@ -241,6 +242,7 @@ pub fn save_all(
         }
     }
     if result.is_ok() {
+        saver.output().extend_from_slice(end);
         // The reason for a stop is known to the consumer, or the snapshot was cancelled.
         let _ = saver.flush().and_then(|()| saver.send(SnapshotChunk::End));
     }

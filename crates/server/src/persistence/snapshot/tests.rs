@@ -11,7 +11,7 @@ use crate::keyspace::before_image::is_large;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Keyspace, publish_header};
-use crate::persistence::rdb_file::{LoadDestination, LoadThreads, RdbFormat, RdbLoader, load};
+use crate::persistence::rdb_file::{ModuleRecordForm, decode_in_place, LoadDestination, LoadThreads, RdbFormat, RdbLoader, load};
 use weft_config::Config;
 use weft_scripting::{Requester, RunParameters, ScriptRun};
 
@@ -105,6 +105,7 @@ fn new_order(purpose: SnapshotPurpose) -> (SnapshotRequest, Receiver<ConsumerEve
     let order = SnapshotRequest {
         purpose,
         slots: None,
+        module_form: ModuleRecordForm::Values,
         format: RdbFormat::Newest,
         consumer: Box::new(move || Ok(Box::new(ReportingConsumer { told, may_take }))),
         at_moment: Box::new(move |_| {

@@ -28,7 +28,7 @@ use weft_reactor::{Socket, thread_id};
 
 use crate::net::client::Client;
 use crate::observability::log;
-use crate::persistence::rdb_file::{BufferedWriter, RdbFile, RdbFilePurpose, RdbFormat, RdbHeader};
+use crate::persistence::rdb_file::{BufferedWriter, ModuleRecordForm, RdbFile, RdbFilePurpose, RdbFormat, RdbHeader};
 use crate::persistence::save;
 use crate::persistence::snapshot;
 use crate::persistence::snapshot::{
@@ -500,6 +500,7 @@ pub fn begin(
     let order = SnapshotRequest {
         purpose: SnapshotPurpose::Replicas,
         slots: None,
+        module_form: ModuleRecordForm::Values,
         format,
         consumer: Box::new(move || make_consumer(&for_consumer, targets, &place, with_mark)),
         at_moment: Box::new(move |moment| {

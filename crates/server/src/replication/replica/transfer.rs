@@ -36,8 +36,8 @@ use crate::observability::log;
 use crate::observability::slow_library::SlowLibraryReport;
 use crate::persistence::aof::{BaseFromDump, LoadedDumpFile};
 use crate::persistence::rdb_file::{
-    LoadDestination, LoadThreads, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError, RdbLoader,
-    UnfinishedImport,
+    DecodedRecords, LoadDestination, LoadThreads, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError,
+    RdbLoader, UnfinishedImport, decode,
 };
 use crate::persistence::snapshot::{self, access_clock};
 use crate::replication::role;
@@ -488,7 +488,7 @@ fn load<'l>(
 
 fn load_into_staging<R: Read>(
     server: &Arc<Server>,
-    seat: &Seat,
+    seat: &mut Seat,
     role_epoch: RoleEpoch,
     opened: &mut RdbInput<R>,
 ) -> Result<LoadedDump, (u64, RdbFault)> {
@@ -498,12 +498,25 @@ fn load_into_staging<R: Read>(
         let told = &server.replication.loading.used_memory_bytes;
         told.store(bytes, Ordering::Relaxed);
     };
+    let thread_index = ThreadIndex::new(seat.index());
+    // The code of modules needs exclusive mode, which the load into staging tables does not have.
+    let mut decode_modules = |records, _: Option<&mut Exclusive<'_>>| {
+        let (mut records, mut decoded) = (Some(records), DecodedRecords::default());
+        let mut home = snapshot::summon_home(server, seat);
+        server.call_modules(&mut seat.exclusive(), thread_index, &mut home, &mut || {
+            if let Some(records) = records.take() {
+                decoded = decode(records);
+            }
+        });
+        decoded
+    };
     let mut loader = RdbLoader {
+        decode_modules: &mut decode_modules,
         destination: LoadDestination::Staging(&mut data),
         hasher: &server.keyspace.hasher,
         counts,
         before_images: &server.keyspace.before_images,
-        thread_index: ThreadIndex::new(seat.index()),
+        thread_index,
         config: &server.config,
         clock: access_clock(&server.config, unix_ms() / 1000),
         // The primary deletes expired keys.

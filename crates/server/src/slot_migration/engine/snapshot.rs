@@ -7,7 +7,7 @@ use weft_resp::command::write_command;
 
 use super::log_consumer::{CONSUMER_NAME, ExportLogConsumer};
 use crate::keyspace::effects::Hooks;
-use crate::persistence::rdb_file::{RdbFormat, RdbToCommands};
+use crate::persistence::rdb_file::{ModuleRecordForm, RdbFormat, RdbToCommands};
 use crate::persistence::snapshot::{
     self, ConsumerError, SnapshotConsumer, SnapshotOutcome, SnapshotRefusal, SnapshotRequest,
 };
@@ -86,6 +86,7 @@ pub fn start(
         purpose: SnapshotPurpose::SlotMigration,
         format: RdbFormat::Newest,
         slots: Some(slots.clone()),
+        module_form: ModuleRecordForm::Commands,
         consumer: Box::new(move || {
             Ok(Box::new(FeedWriter {
                 server: server_of_consumer,

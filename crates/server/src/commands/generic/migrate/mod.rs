@@ -35,6 +35,7 @@ use weft_values::Value;
 
 use crate::commands::context::{BackgroundStep, Binding, CommandResult, Context, NextStep, build_reply, leased};
 use crate::commands::error::CommandError;
+use crate::commands::generic::module_value_of;
 use crate::keyspace::access::{AccessContext, KeyWrite};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::Effects;
@@ -46,6 +47,7 @@ use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::state::{Message, Server, UnservedKeys};
 use weft_base::slots::cluster_slot;
 use weft_config::id;
+use weft_modules::objects::value::{ModuleValue, of_object};
 use weft_rdb::dump_payload;
 
 mod target;
@@ -54,7 +56,7 @@ pub use target::cached_connections;
 use target::{MigrateIoError, MigrateTarget};
 
 /// The commands of this file and their handlers.
-pub const BINDINGS: &[(&str, Binding)] = &[("migrate", leased(migrate))];
+pub const BINDINGS: &[(&str, Binding)] = &[("migrate", leased(migrate).with_module_values())];
 
 /// The default timeout in milliseconds.
 const DEFAULT_TIMEOUT_MS: u64 = 1000;
@@ -91,6 +93,8 @@ enum MigratedValue {
     Blob(Blob),
     /// A large collection.
     Object(Shared<Value>),
+    /// A value of a module: its payload, which the module has made, and how often it had been opened for writing then.
+    Module(Vec<u8>, Arc<ModuleValue>, u64),
 }
 
 impl MigratedValue {
@@ -104,7 +108,7 @@ impl MigratedValue {
 
     fn payload(&self, compress: bool) -> Vec<u8> {
         match self {
-            MigratedValue::Payload(payload) => payload.clone(),
+            MigratedValue::Payload(payload) | MigratedValue::Module(payload, ..) => payload.clone(),
             MigratedValue::Blob(blob) => dump_payload::dump(ValueRef::Blob(blob), compress),
             MigratedValue::Object(object) => dump_payload::dump(ValueRef::Object(object), compress),
         }
@@ -114,12 +118,28 @@ impl MigratedValue {
         match (self, value) {
             (MigratedValue::Blob(kept), ValueRef::Blob(blob)) => kept.is_same(blob),
             (MigratedValue::Object(kept), ValueRef::Object(object)) => kept.is_of(object),
+            (MigratedValue::Module(_, kept, writes), ValueRef::Object(object)) => {
+                of_object(object).is_some_and(|value| Arc::ptr_eq(&value, kept)) && kept.writes() == *writes
+            }
             (MigratedValue::Payload(kept), ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Packed(_)) => {
                 *kept == dump_payload::dump(value, compress)
             }
             _ => false,
         }
     }
+}
+
+/// Has a module make the payload of its value.
+fn take_module_value(
+    ctx: &mut Context<'_, '_>,
+    name: &[u8],
+    value: Arc<ModuleValue>,
+    should_compress: bool,
+) -> Result<MigratedValue, CommandError> {
+    let (db, writes) = (ctx.keys.db.get() as u32, value.writes());
+    let payload = ctx.call_modules(|| value.dump(name, db, should_compress))?;
+    let failed = CommandError::constant("ERR The module could not save the value");
+    Ok(MigratedValue::Module(payload.ok_or(failed)?, value, writes))
 }
 
 /// A key that is being migrated.
@@ -235,7 +255,10 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
         };
         if let Some(entry) = ctx.keys.peek(index) {
             migrated_key.expire_at_ms = entry.expire_at_ms();
-            migrated_key.value = MigratedValue::from_entry(entry, options.should_compress);
+            migrated_key.value = match module_value_of(entry) {
+                None => MigratedValue::from_entry(entry, options.should_compress),
+                Some(value) => take_module_value(ctx, name, value, options.should_compress)?,
+            };
         }
         next += 1;
     }

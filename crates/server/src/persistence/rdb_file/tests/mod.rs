@@ -100,7 +100,7 @@ impl Fixture {
                     keys.push(format!(
                         "{db} {} {} {}",
                         String::from_utf8_lossy(entry.key()),
-                        digest::digest_value(entry, 0).to_hex(),
+                        digest::digest_value(entry, 0, None).to_hex(),
                         entry.expire_at_ms().map_or(-1, |at_ms| at_ms as i64),
                     ));
                 },
