@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weft_resp::Args;
 
+use crate::api::context::begin_call;
 use crate::module::Module;
 use crate::module::command::ModuleCommand;
 use crate::objects::context::{Caller, Context};
@@ -50,7 +51,11 @@ fn name<R>(module: &Arc<Module>, is_counted: bool, run: impl FnOnce() -> R) -> R
     if is_counted {
         CALLS.fetch_add(1, Ordering::Relaxed);
     }
-    let _restored = RestoredModule(RUNNING.replace(Arc::as_ptr(module)), is_counted);
+    let before = RUNNING.replace(Arc::as_ptr(module));
+    if before.is_null() {
+        begin_call();
+    }
+    let _restored = RestoredModule(before, is_counted);
     run()
 }
 

@@ -1,7 +1,7 @@
 //! The parameters of access control.
 
 use super::ChangeAction::SetDefaultPassword;
-use super::{Choices, TextCheck, boolean, choice, integer, optional_bytes, text};
+use super::{Choices, TextCheck, boolean, choice, integer, optional_bytes, optional_text, text};
 
 const PUBSUB_DEFAULT: Choices = &[("allchannels", 8), ("resetchannels", 0)];
 
@@ -22,6 +22,8 @@ super::table! {
         Active, "Clients that may call DEBUG: no (none), yes (all) or local.";
     ENABLE_MODULE_COMMAND "enable-module-command" = choice(CLIENT_SCOPES, "no").immutable(),
         Active, "Clients that may call MODULE: no (none), yes (all) or local.";
+    MODULE_CONCURRENCY "module-concurrency" = optional_text().immutable(),
+        Active, "Where commands of modules run: names of modules, each with home or slot-safe.";
     ENABLE_DEBUG_ASSERT "enable-debug-assert" = boolean(false).immutable().hidden(),
         NotImplemented, "Allow DEBUG to fail an assertion on purpose.";
     HASH_SEED "hash-seed" = optional_bytes().checked(TextCheck::HashSeed).immutable(),

@@ -168,6 +168,11 @@ const YIELD_INTERVAL: Duration = Duration::from_millis(10);
 /// `VALKEYMODULE_YIELD_FLAG_CLIENTS`: clients get an error meanwhile.
 const YIELD_CLIENTS: c_int = 1 << 1;
 
+/// Begins a call into a module from outside: `Yield` has an effect once it has lasted for `busy-reply-threshold`.
+pub fn begin_call() {
+    NEXT_YIELD.set(None);
+}
+
 /// Lets other threads, and the clients of this one, have a moment.
 unsafe extern "C" fn give_way(context: *mut Context, chosen: c_int, busy_reply: *const c_char) {
     // SAFETY: rule 1.
@@ -178,7 +183,14 @@ unsafe extern "C" fn give_way(context: *mut Context, chosen: c_int, busy_reply: 
         return;
     }
     let now = Instant::now();
-    if NEXT_YIELD.get().is_none_or(|at| now >= at) {
+    let Some(next) = NEXT_YIELD.get() else {
+        // The first time of a call. A call that gives way at all does so soon after its start.
+        let threshold_ms = session::host().map_or(0, |host| host.busy_threshold_ms());
+        NEXT_YIELD.set(Some(now + Duration::from_millis(threshold_ms)));
+        IS_YIELDING.set(false);
+        return;
+    };
+    if now >= next {
         let busy_reply = match busy_reply.is_null() {
             true => None,
             // SAFETY: rule 1; the text is a C string.

@@ -38,6 +38,9 @@ pub trait ContextHost {
     /// Starts the thread that lends sessions to threads of modules, unless it runs.
     fn start_lending(&self);
 
+    /// Returns the names of modules, each followed by where its commands run.
+    fn module_concurrency(&self) -> String;
+
     /// Returns the milliseconds for which a call may run before other clients get an error.
     fn busy_threshold_ms(&self) -> u64;
 }

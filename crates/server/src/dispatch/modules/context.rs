@@ -126,6 +126,10 @@ impl ContextHost for ModuleHost {
         lock::start(&self.server);
     }
 
+    fn module_concurrency(&self) -> String {
+        String::from_utf8_lossy(&self.server.config.text(id::MODULE_CONCURRENCY)).into_owned()
+    }
+
     fn busy_threshold_ms(&self) -> u64 {
         self.server.config.unsigned(id::BUSY_REPLY_THRESHOLD)
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{ModuleHost, ModuleSession};
+use super::{ModuleHost, ModuleSession, login};
+use crate::commands::module_commands;
 use crate::commands::context::Binding;
 use crate::observability::log;
 use crate::state::Server;
@@ -28,6 +29,7 @@ pub(super) fn run(
     let words = |from: usize| args.iter().skip(from).map(<[u8]>::to_vec).collect::<Vec<Vec<u8>>>();
     let result = match command.full_name {
         "module|load" => load(session, &path, &words(3), None),
+        "auth" | "hello" => return login::run(session, args),
         "module|loadex" => load_with_settings(session, &path, &words(3)),
         _ => unload(session, &path),
     };
@@ -95,9 +97,34 @@ pub fn load(
         log::warning!("{error}");
         failed()
     })?;
+    apply_concurrency(&module);
     log::notice!("Module '{}' loaded from {path}", module.name());
-    let _: Arc<Module> = module;
     Ok(())
+}
+
+/// Sets where the commands of a module run, if the configuration says so.
+fn apply_concurrency(module: &Module) {
+    let Some(host) = weft_modules::session::host() else {
+        return;
+    };
+    let text = host.module_concurrency();
+    let mut words = text.split_ascii_whitespace();
+    while let Some(name) = words.next() {
+        let is_slot_safe = match words.next() {
+            Some("slot-safe") => true,
+            Some("home") => false,
+            other => {
+                let other = other.unwrap_or_default();
+                log::warning!("module-concurrency: '{other}' is no way to run commands: use home or slot-safe");
+                continue;
+            }
+        };
+        if *name == *module.name() {
+            for command in module.commands.all() {
+                command.set_slot_safe(is_slot_safe);
+            }
+        }
+    }
 }
 
 /// Unloads a module.
@@ -109,7 +136,8 @@ fn unload(session: &mut ModuleSession<'_, '_>, name: &str) -> Result<(), String>
     if name.as_bytes() == SCRIPT_ENGINE_NAME && loading::find(name).is_none() {
         return Err(refused("operation not possible."));
     }
-    match loading::unload(session, name, |_| false) {
+    let server = session.server().clone();
+    match loading::unload(session, name, |module| module_commands::has_rules_about(&server, module)) {
         Ok(_) => {
             log::notice!("Module {name} unloaded");
             Ok(())

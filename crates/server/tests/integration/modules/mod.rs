@@ -1,9 +1,13 @@
-//! Modules. The tests load modules in C from `tests/modules`, which are compiled against the header for authors.
+//! Modules. The tests load modules in C, of `tests/modules` and of the examples of the crate of modules, which they compile
+//! against the header for authors.
 
 mod functions;
+mod home_way;
+mod lifecycle;
 mod memory;
 mod misuse;
 mod replies;
+mod slot_safe;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,6 +34,11 @@ fn compile(name: &str) -> PathBuf {
     // Other processes may load the file while this one compiles it.
     let new = directory.join(format!("{name}.{}.so", std::process::id()));
     let target = directory.join(format!("{name}.so"));
+    let example = package.join(format!("../modules/examples/{name}.c"));
+    let source = match example.exists() {
+        true => example,
+        false => package.join(format!("tests/modules/{name}.c")),
+    };
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let output = Command::new(compiler)
         .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"])
@@ -37,7 +46,7 @@ fn compile(name: &str) -> PathBuf {
         .arg(package.join("../modules/include"))
         .arg("-o")
         .arg(&new)
-        .arg(package.join(format!("tests/modules/{name}.c")))
+        .arg(source)
         .output()
         .expect("starts the C compiler");
     assert!(
