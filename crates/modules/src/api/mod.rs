@@ -1,5 +1,28 @@
 //! The functions that modules call. A module asks for each of them by name, with the prefix of Valkey or of Redis.
 
+pub mod blocked_clients;
+pub mod call_argv;
+pub mod calls;
+pub mod concurrency;
+pub mod context;
+pub mod clocks;
+pub mod command_info;
+pub mod keys;
+pub mod defragmentation;
+pub mod dicts;
+pub mod digest;
+pub mod events_and_time;
+pub mod io;
+pub mod logging;
+pub mod memory;
+pub mod rdb_files;
+pub mod registry;
+pub mod replies;
+pub mod shared;
+pub mod strings;
+pub mod types;
+pub mod users;
+
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::LazyLock;
@@ -31,15 +54,52 @@ macro_rules! functions {
 
 /// The prefixes under which modules ask for functions.
 const PREFIXES: [&str; 2] = ["ValkeyModule_", "RedisModule_"];
+/// The prefix of the functions that this server adds. Other servers refuse them.
+const EXTRA_PREFIX: &str = "WeftModule_";
 
 /// All functions, by subject.
-const SUBJECTS: &[Functions] = &[];
+const SUBJECTS: &[Functions] = &[
+    context::FUNCTIONS,
+    blocked_clients::FUNCTIONS,
+    events_and_time::FUNCTIONS,
+    registry::FUNCTIONS,
+    users::FUNCTIONS,
+    command_info::FUNCTIONS,
+    memory::FUNCTIONS,
+    strings::FUNCTIONS,
+    replies::FUNCTIONS,
+    dicts::FUNCTIONS,
+    clocks::FUNCTIONS,
+    shared::FUNCTIONS,
+    logging::FUNCTIONS,
+    calls::FUNCTIONS,
+    types::FUNCTIONS,
+    io::FUNCTIONS,
+    digest::FUNCTIONS,
+    defragmentation::FUNCTIONS,
+    rdb_files::FUNCTIONS,
+    keys::KEY_FUNCTIONS,
+    keys::STRING_FUNCTIONS,
+    keys::LIST_FUNCTIONS,
+    keys::SORTED_SET_FUNCTIONS,
+    keys::HASH_FUNCTIONS,
+    keys::STREAM_FUNCTIONS,
+    keys::EXPIRY_FUNCTIONS,
+    keys::SCAN_FUNCTIONS,
+];
+
+/// The functions that this server adds, by subject.
+const EXTRA_SUBJECTS: &[Functions] = &[concurrency::FUNCTIONS];
 
 static BY_NAME: LazyLock<HashMap<&'static str, Function>> =
     LazyLock::new(|| SUBJECTS.iter().flat_map(|functions| functions.iter().copied()).collect());
 
 /// Returns a function by the name by which a module asks for it.
 pub fn find(name: &str) -> Option<Function> {
+    if let Some(short) = name.strip_prefix(EXTRA_PREFIX) {
+        let mut extra = EXTRA_SUBJECTS.iter().flat_map(|functions| functions.iter());
+        return extra.find_map(|(known, function)| (*known == short).then_some(*function));
+    }
     let short = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))?;
     BY_NAME.get(short).copied()
 }
@@ -61,3 +121,6 @@ pub unsafe extern "C" fn get_api(name: *const c_char, target: *mut *const c_void
         None => ERR,
     }
 }
+
+#[cfg(test)]
+mod tests;

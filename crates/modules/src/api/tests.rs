@@ -75,7 +75,7 @@ fn the_header_compiles_without_warnings() {
         WeftModule_Init(ctx);\n\
         ValkeyModule_Log(ctx, VALKEYMODULE_LOGLEVEL_NOTICE, \"%d\", (int)event.id);\n\
         return ValkeyModule_Init(ctx, \"name\", 1, VALKEYMODULE_APIVER_1);\n}\n";
-    let named = module.replace("**,", "**words,").replace("int)", "int count)");
+    let named = module.replace("**,", "**words,").replace(", int)", ", int count)");
     let c = named.replace("{\n", "{\n(void)words; (void)count;\n");
     compile("cc", "-std=c11", "module.c", &c);
     for standard in ["-std=c++11", "-std=c++20"] {
