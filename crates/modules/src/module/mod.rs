@@ -3,11 +3,15 @@
 //! Each subject keeps what it has registered for a module in a file of its own here, as a field of [`Module`]; unloading
 //! a module drops all of it.
 
+pub mod authentication;
 pub mod command;
 pub mod loading;
+pub mod post_jobs;
 pub mod registered_commands;
 pub mod shared;
+pub mod timers;
 pub mod types;
+pub mod watched_fds;
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};

@@ -11,6 +11,14 @@ use weft_resp::Protocol;
 
 use crate::api;
 use crate::module::Module;
+use crate::module::command::ModuleCommand;
+use crate::objects::arguments::CommandStrings;
+use crate::objects::automatic::{AutomaticMemory, AutomaticObject};
+use crate::objects::blocked_client::BlockedState;
+use crate::objects::pool::Pool;
+use crate::objects::positions::PositionRequest;
+use crate::objects::reply::ReplyState;
+use crate::objects::user::ContextUsers;
 
 /// The type of `GetApi`.
 type GetApi = unsafe extern "C" fn(*const c_char, *mut *const c_void) -> c_int;
@@ -26,6 +34,17 @@ pub struct Caller {
     pub protocol: Protocol,
 }
 
+impl Caller {
+    /// Returns the caller of code that no client has caused, in database 0.
+    pub fn none() -> Caller {
+        Caller {
+            client_id: 0,
+            db: 0,
+            protocol: Protocol::Resp2,
+        }
+    }
+}
+
 /// The context of a call into a module. Modules see only its first word.
 #[repr(C)]
 pub struct Context {
@@ -36,8 +55,22 @@ pub struct Context {
     pub caller: RefCell<Caller>,
     /// The reply so far, in the protocol of the caller.
     pub reply: RefCell<Vec<u8>>,
-    /// `true` once the module has asked for automatic memory.
-    pub is_automatic: Cell<bool>,
+    /// The parts of the reply that are not bytes: open collections, errors to be counted.
+    pub reply_state: ReplyState,
+    /// What is freed with this context.
+    pub automatic: AutomaticMemory,
+    /// The memory that `PoolAlloc` has returned.
+    pub pool: Pool,
+    /// The command of the module that runs; `None` in callbacks.
+    pub command: Cell<Option<&'static ModuleCommand>>,
+    /// The words of that command.
+    pub strings: CommandStrings,
+    /// The positions that the module is asked for instead of running its command.
+    pub positions: PositionRequest,
+    /// The user that the module has chosen, and the one that it has given to the client.
+    pub users: ContextUsers,
+    /// The blocked client of a callback, or that of a thread-safe context.
+    pub blocked: BlockedState,
 }
 
 impl Context {
@@ -48,8 +81,31 @@ impl Context {
             module,
             caller: RefCell::new(caller),
             reply: RefCell::new(Vec::new()),
-            is_automatic: Cell::new(false),
+            reply_state: ReplyState::default(),
+            automatic: AutomaticMemory::default(),
+            pool: Pool::default(),
+            command: Cell::new(None),
+            strings: CommandStrings::default(),
+            positions: PositionRequest::default(),
+            users: ContextUsers::default(),
+            blocked: BlockedState::default(),
         }
+    }
+
+    /// Frees what belongs to this call, as the end of the context does.
+    pub fn free_all(&self) {
+        self.automatic.free_all();
+        self.pool.free_all();
+    }
+
+    /// Gives an object to automatic memory, if the module has asked for it.
+    pub fn own<T: AutomaticObject>(&self, pointer: *mut T) {
+        self.automatic.own(pointer);
+    }
+
+    /// Takes an object from automatic memory. Returns `true` if it was there.
+    pub fn disown<T: AutomaticObject>(&self, pointer: *mut T) -> bool {
+        self.automatic.disown(pointer)
     }
 
     /// Returns the pointer that the module gets.
@@ -64,5 +120,15 @@ impl Context {
     pub unsafe fn from_pointer<'a>(pointer: *mut Context) -> Option<&'a Context> {
         // SAFETY: the caller promises it.
         unsafe { pointer.as_ref() }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if let Some(receiver) = self.blocked.receiver.take() {
+            receiver.remove_context(self);
+        }
+        // Objects that are freed may use the context, so it is still whole.
+        self.free_all();
     }
 }

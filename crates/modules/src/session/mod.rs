@@ -5,21 +5,38 @@
 //! that holds the lock of a thread-safe context has one as well, and so have callbacks that get no context.
 //! A [`Host`] is the server without its data. Any thread may use it at any time.
 
+pub mod blocking;
+pub mod calls;
+pub mod clock;
+pub mod context;
+#[cfg(test)]
+pub mod fake;
+pub mod keys;
+pub mod latency;
+pub mod lending;
+pub mod registry;
+pub mod types;
+pub mod users;
+
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
+use crate::objects::key::store_direct_changes;
+use crate::objects::value;
+
 /// A thread's access to the keyspace while a function of a module runs.
-pub trait Session {}
+pub trait Session: blocking::BlockingSession + users::UserSession + context::ContextSession + types::TypesSession + calls::CallSession + keys::KeySession {}
 
 /// The server without its data.
-pub trait Host: Send + Sync {}
+pub trait Host: blocking::BlockingHost + users::UserHost + registry::RegistryHost + context::ContextHost + latency::LatencyHost + types::TypesHost + calls::CallHost + Send + Sync {}
 
 static HOST: OnceLock<&'static dyn Host> = OnceLock::new();
 
 thread_local! {
     /// The sessions of this thread. The last one is in use; those before it wait for the end of a call that they made.
-    static SESSIONS: RefCell<Vec<NonNull<dyn Session>>> = const { RefCell::new(Vec::new()) };
+    /// `None` hides them from code that must not use them ([`without_session`]).
+    static SESSIONS: RefCell<Vec<Option<NonNull<dyn Session>>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Sets the server. Later calls have no effect: there is one server in a process that loads modules.
@@ -37,7 +54,14 @@ struct PushedSession;
 
 impl Drop for PushedSession {
     fn drop(&mut self) {
-        SESSIONS.with_borrow_mut(Vec::pop);
+        store_direct_changes();
+        let is_last = SESSIONS.with_borrow_mut(|sessions| {
+            sessions.pop();
+            sessions.is_empty()
+        });
+        if is_last {
+            clock::forget();
+        }
     }
 }
 
@@ -46,15 +70,34 @@ pub fn with_session<R>(session: &mut dyn Session, run: impl FnOnce() -> R) -> R 
     // SAFETY: only the lifetime changes. The pointer leaves the stack before this function returns, and so before the
     // borrow ends, and meanwhile nothing else uses the session (rule 2).
     let pointer = unsafe { std::mem::transmute::<NonNull<dyn Session + '_>, NonNull<dyn Session + 'static>>(NonNull::from(session)) };
-    SESSIONS.with_borrow_mut(|sessions| sessions.push(pointer));
+    let is_first = SESSIONS.with_borrow_mut(|sessions| {
+        sessions.push(Some(pointer));
+        sessions.len() == 1
+    });
+    let _pushed = PushedSession;
+    if is_first && current(|session| session.may_run_pending_calls()).unwrap_or(false) {
+        // The modules learn of values that other threads have deleted before any other code of them runs.
+        value::run_pending_calls();
+    }
+    run()
+}
+
+/// Calls `run`, in which this thread has no session, because the caller uses it: functions of the API that need one fail.
+pub fn without_session<R>(run: impl FnOnce() -> R) -> R {
+    SESSIONS.with_borrow_mut(|sessions| sessions.push(None));
     let _pushed = PushedSession;
     run()
+}
+
+/// Returns `true` if code of modules runs on this thread, or if the thread holds the lock of a thread-safe context.
+pub fn is_present() -> bool {
+    SESSIONS.with_borrow(|sessions| !sessions.is_empty())
 }
 
 /// Calls `run` with this thread's session. Returns `None` if the thread has none: it runs no function of a module, and
 /// does not hold the lock of a thread-safe context.
 pub fn current<R>(run: impl FnOnce(&mut dyn Session) -> R) -> Option<R> {
-    let mut pointer = SESSIONS.with_borrow(|sessions| sessions.last().copied())?;
+    let mut pointer = SESSIONS.with_borrow(|sessions| sessions.last().copied().flatten())?;
     // SAFETY: the session is borrowed by `with_session`, which has not returned, and by nothing else (rule 2).
     Some(run(unsafe { pointer.as_mut() }))
 }

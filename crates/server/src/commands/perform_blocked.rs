@@ -29,6 +29,7 @@ pub fn perform(
         BlockingOperation::StreamReadGroup(read) => {
             crate::commands::stream::blocking::perform_group_read(waiter, read, reach, reply)
         }
+        BlockingOperation::Module { .. } => unreachable!("modules serve the clients that they have blocked"),
     }
 }
 
@@ -46,5 +47,6 @@ pub fn can_perform(waiter: &Waiter, _key: &WaitKey, reach: &mut dyn WaiterKeyAcc
         BlockingOperation::StreamReadGroup(read) => {
             crate::commands::stream::blocking::can_read_group(waiter, read, reach)
         }
+        BlockingOperation::Module { .. } => false,
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use weft_resp::{ArgRange, Args, ParseOutcome, Parser, ProtocolError, RequestLimits};
 
-use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, HandlerMode, TAIL_ELEMENTS};
+use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, HandlerMode, TAIL_ELEMENTS, module};
 use crate::keyspace::Keyspace;
 use crate::keyspace::access::PREFETCH_WINDOW_KEYS;
 use crate::keyspace::key_identity::PlannedKey;
@@ -16,6 +16,8 @@ use weft_command_table::registry::{Command, Lookup};
 
 use super::prefetch::{PrefetchMember, PrefetchProbe};
 use weft_command_table::keys;
+use weft_command_table::spec::CommandFlags;
+use weft_modules::module::authentication;
 
 /// The maximum number of requests of one connection per turn, so that a deep pipeline does not starve the other
 /// connections.
@@ -35,6 +37,12 @@ pub enum RequestKind {
     Unknown,
     /// Bytes that are not a request.
     Malformed(ProtocolError),
+}
+
+/// Returns `true` if modules authenticate clients, and this command is one by which clients authenticate themselves.
+#[cold]
+fn authenticates_by_modules(command: &Command<Binding>) -> bool {
+    matches!(command.full_name, "auth" | "hello") && authentication::has_callbacks()
 }
 
 /// One request, ready to be executed.
@@ -274,7 +282,10 @@ impl Planner<'_> {
                     handler: Some(binding), ..
                 },
             ) if command.spec.accepts_arg_count(args.len()) => {
-                let binding = *binding;
+                let mut binding = *binding;
+                if command.spec.flags.contains(CommandFlags::NO_AUTH) && authenticates_by_modules(command) {
+                    binding = module(None);
+                }
                 plans.may_need_exclusive_mode |=
                     matches!(
                         binding.mode,

@@ -13,7 +13,7 @@ use crate::keyspace::Seat;
 use crate::net::client::Client;
 use crate::observability::commandlog::{CommandLogKind, LoggedCommand, loggable_arguments};
 use crate::observability::metrics::Counter;
-use crate::state::{BlockedCommand, Server};
+use crate::state::{BlockedCommand, ModuleWait, Server};
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
@@ -228,6 +228,32 @@ pub fn record_blocked_command(
         &ending,
         || subject,
     );
+}
+
+/// Records a command that has waited for a module, like [`record_blocked_command`].
+pub fn record_module_command(
+    thread: &ThreadState,
+    wait: &mut ModuleWait,
+    nanoseconds: u64,
+    reply_bytes: usize,
+    failed: bool,
+) {
+    let (metrics, thread_index) = (&thread.server.stats.metrics, thread.thread_index);
+    metrics.record_execution(thread_index, wait.command, nanoseconds, failed);
+    if thread.tunables.latency_tracking {
+        metrics.record_latency(thread_index, wait.command, nanoseconds);
+    }
+    let command = crate::commands::registry().commands().get(wait.command);
+    let (Some(command), Some(subject)) = (command, wait.logged_command.take()) else {
+        return;
+    };
+    let ending = CommandEnd {
+        nanoseconds,
+        request_bytes: wait.request_bytes,
+        reply_bytes,
+    };
+    let thresholds = CommandLogThresholds::from_tunables(&thread.tunables);
+    log_if_exceeded(&thread.server, command, thresholds, &ending, || subject);
 }
 
 /// Wraps the background work of a command so that it counts as the command: its time, its error, its entries in the

@@ -39,7 +39,7 @@ use crate::keyspace::{GatePassage, Slot, SlotHeader, WriteLease};
 use crate::net::client::Client;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::metrics::Counter;
-use crate::state::{Message, Server, UnservedKey, UnservedKeys};
+use crate::state::{BlockedClientEvent, Message, Server, UnservedKey, UnservedKeys};
 use weft_config::Config;
 use weft_os::time::Instant;
 
@@ -113,7 +113,11 @@ impl PausedOperations {
     fn includes(self, line: &WaitQueueKind) -> bool {
         match line {
             WaitQueueKind::Stream => self.reads,
-            WaitQueueKind::List | WaitQueueKind::SortedSet | WaitQueueKind::StreamGroup(_) => self.writes,
+            WaitQueueKind::List
+            | WaitQueueKind::SortedSet
+            | WaitQueueKind::StreamGroup(_)
+            | WaitQueueKind::Module
+            | WaitQueueKind::ModuleWithDeletion => self.writes,
         }
     }
 }
@@ -308,6 +312,11 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
         let mut refused: Option<RefusedQueues> = None;
         for line in self.matching_lines(key, kind) {
+            if line.is_of_modules() {
+                let event = BlockedClientEvent::KeyReady(key.clone());
+                self.context.server.handle_blocked_client_at_home(event);
+                continue;
+            }
             let served = match self.context.paused.includes(&line) {
                 true => Err(ServiceRefusal::Pause),
                 false => self.serve_queue(key, &line),

@@ -23,7 +23,7 @@ use crate::net::client_snapshot::ClientSnapshot;
 use crate::observability::hot_keys::HotKeySampler;
 use crate::observability::used_memory::ThreadBalance;
 use crate::replication::ReplicationState;
-use crate::state::{HomeStandby, Server, UnservedKeys};
+use crate::state::{EndedModuleWait, HomeStandby, Server, UnservedKeys};
 use weft_cluster::Cluster;
 use weft_cluster::view::ClusterView;
 use weft_command_table::registry::Command;

@@ -655,6 +655,7 @@ fn into_exec_step(next_step: NextStep, command: &Command<Binding>) -> NextStep {
         | NextStep::AwaitScript(_)
         | NextStep::RetryAsWriter
         | NextStep::Block(_)
+        | NextStep::BlockByModule(_)
         | NextStep::AwaitLog(_)
         | NextStep::TransactionParts(..)
         | NextStep::Sync(_)

@@ -246,6 +246,17 @@ pub struct Client {
     pub refused_slot: Option<SlotIndex>,
     /// The libraries that the running command, or transaction, loads and whose code has run already.
     pub library_loads: Option<Box<LibraryLoads>>,
+    /// What a module has decided about the login that the running command asks for.
+    pub module_login: Option<Box<ModuleLogin>>,
+}
+
+/// The decision of a module about a login.
+#[derive(Debug)]
+pub enum ModuleLogin {
+    /// The client is logged in already.
+    Granted,
+    /// The client gets this error; `None` for that of a wrong password.
+    Denied(Option<Vec<u8>>),
 }
 
 /// What a script was refused, so that it restarts.
@@ -336,6 +347,7 @@ impl Client {
             script_refusal: None,
             refused_slot: None,
             library_loads: None,
+            module_login: None,
         }
     }
 

@@ -52,6 +52,7 @@ impl Client {
             script_refusal,
             refused_slot,
             library_loads,
+            module_login,
         } = view;
         (*id, *db, *protocol, *worker) = (self.id, self.db, self.protocol, self.worker);
         (*last_write_sequence, *unacknowledged_write) = (self.last_write_sequence, LogSequence::NONE);
@@ -69,7 +70,7 @@ impl Client {
         redacted_arguments.clear();
         (*transaction, *transaction_figures, *library_loads) = (None, None, None);
         (*watches, *subscriptions, *handshake, *kill_mark) = (None, None, None, None);
-        (*script_refusal, *refused_slot) = (None, None);
+        (*script_refusal, *refused_slot, *module_login) = (None, None, None);
     }
 
     /// Returns `true` if the view may be kept to become one of another client: it holds nothing that has to be dropped

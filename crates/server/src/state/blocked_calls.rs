@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use weft_base::ParkId;
+use weft_modules::objects::blocked_client::BlockedClient;
 use weft_modules::objects::promise::Promise;
 use weft_os::sync::Mutex;
 
@@ -22,6 +23,8 @@ pub enum CallWait {
     Keys(Arc<Waiter>),
     /// Replicas, or the disk.
     Replicas(ReplicaWait),
+    /// Another module, or the same one: its command has blocked the client of the call. With a waiter, it waits for keys.
+    Module(Arc<BlockedClient>, Option<Arc<Waiter>>),
 }
 
 /// A blocked call.

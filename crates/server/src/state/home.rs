@@ -16,7 +16,7 @@ use weft_base::{ParkId, ThreadIndex};
 use weft_modules::session::Session;
 use weft_os::sync::mpsc::{RecvTimeoutError, sync_channel};
 
-use super::{Message, Server};
+use super::{BlockedClientEvent, Message, Server};
 use crate::keyspace::Exclusive;
 use crate::keyspace::ready_keys::ReadyKey;
 
@@ -36,6 +36,10 @@ pub trait HomeThread {
     fn serve_module_calls(&mut self, keys: VecDeque<ReadyKey>);
     /// Ends a blocked call of a module with this reply; `None` if its time is over.
     fn end_module_call(&mut self, park_id: ParkId, reply: Option<Vec<u8>>);
+    /// Handles what has happened to a client that a module has blocked.
+    fn handle_blocked_client(&mut self, event: BlockedClientEvent);
+    /// Calls the functions of the timers of modules that are due.
+    fn run_due_timers(&mut self);
 }
 
 /// A job for the home worker.

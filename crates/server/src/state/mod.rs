@@ -53,6 +53,7 @@ mod home;
 pub mod idle_clock;
 mod links;
 mod memory;
+mod module_waits;
 mod modules;
 mod moving_connections;
 mod parts;
@@ -66,6 +67,7 @@ pub use background_work::{
 };
 pub use collect_clients::{ClientCollection, ClientVisitorHost, close_killed_clients};
 pub use home::{HOME_WORKER, HomeJob, HomeThread};
+pub use module_waits::{BlockedClientEvent, EndedModuleWait, ModuleWait};
 pub use links::{DebuggedClients, SessionRegistration};
 pub use modules::{HomeStandby, Modules, StandbyJobs};
 pub use moving_connections::MovingConnections;
@@ -174,6 +176,8 @@ pub enum Message {
     RunLent(LentJob),
     /// Run only these jobs until the sender is dropped. Only the home worker gets such messages.
     StandBy(StandbyJobs),
+    /// The wait of a client that a module has blocked has ended.
+    ModuleWaitEnded(Box<EndedModuleWait>),
     /// A call of a module waits until this time. Only the home worker gets such messages.
     BeginCallTimer {
         /// The time, in milliseconds since the Unix epoch.
@@ -429,6 +433,8 @@ pub enum NextStep {
     RetryAsWriter,
     /// Park the connection: it waits for keys, and is in their queues already.
     Block(Box<BlockedCommand>),
+    /// Park the connection: a module has blocked its client.
+    BlockByModule(Box<ModuleWait>),
     /// The steps of a transaction, in order. Each reply follows the output before it, and the output of the pair
     /// follows the reply.
     TransactionParts(Box<(Output, VecDeque<(NextStep, Output)>)>),
@@ -455,6 +461,7 @@ impl NextStep {
                 | NextStep::Background(_)
                 | NextStep::RetryAsWriter
                 | NextStep::Block(_)
+                | NextStep::BlockByModule(_)
         )
     }
 

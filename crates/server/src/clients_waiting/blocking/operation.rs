@@ -1,6 +1,9 @@
 //! The operation that a blocked client waits for, as data: the thread that serves it has neither its request nor its
 //! connection.
 
+use std::sync::Arc;
+
+use weft_modules::objects::blocked_client::BlockedClient;
 use weft_values::list::ListEnd;
 use weft_values::stream::StreamId;
 
@@ -41,6 +44,13 @@ pub enum BlockingOperation {
     StreamRead(Box<[StreamId]>, usize),
     /// XREADGROUP: entries that were not delivered to the group yet.
     StreamReadGroup(Box<GroupRead>),
+    /// A module has blocked the client, and serves it itself.
+    Module {
+        /// The blocked client.
+        client: Arc<BlockedClient>,
+        /// `true` if the module also learns of the deletion of a key.
+        includes_deletion: bool,
+    },
 }
 
 /// The arguments of XREADGROUP.
@@ -65,8 +75,10 @@ pub enum WaitedKind {
     SortedSet,
     /// A stream.
     Stream,
-    /// Missing, or of a type that no command waits for.
+    /// Of a type that no command waits for.
     NotWaited,
+    /// There is no such key.
+    Missing,
 }
 
 /// The queue of a key in which a waiter stands. Waiters of different queues never compete with each other.
@@ -81,6 +93,10 @@ pub enum WaitQueueKind {
     /// For a stream's entries as a consumer of this group: one after the other, as long as there are entries. The
     /// waiters also end when the stream is deleted.
     StreamGroup(Box<[u8]>),
+    /// For any value, which a module examines.
+    Module,
+    /// For any value, or the deletion of the key.
+    ModuleWithDeletion,
 }
 
 impl BlockingOperation {
@@ -93,6 +109,14 @@ impl BlockingOperation {
             BlockingOperation::SortedSetPop(_) | BlockingOperation::SortedSetPopMany(..) => WaitQueueKind::SortedSet,
             BlockingOperation::StreamRead(..) => WaitQueueKind::Stream,
             BlockingOperation::StreamReadGroup(read) => WaitQueueKind::StreamGroup(read.group.clone()),
+            BlockingOperation::Module {
+                includes_deletion: false,
+                ..
+            } => WaitQueueKind::Module,
+            BlockingOperation::Module {
+                includes_deletion: true,
+                ..
+            } => WaitQueueKind::ModuleWithDeletion,
         }
     }
 
@@ -111,6 +135,16 @@ impl BlockingOperation {
 }
 
 impl WaitQueueKind {
+    /// Returns `true` if the waiters of this queue also learn of the deletion of the key.
+    pub fn includes_deletion(&self) -> bool {
+        matches!(self, WaitQueueKind::StreamGroup(_) | WaitQueueKind::ModuleWithDeletion)
+    }
+
+    /// Returns `true` if modules serve the waiters of this queue.
+    pub fn is_of_modules(&self) -> bool {
+        matches!(self, WaitQueueKind::Module | WaitQueueKind::ModuleWithDeletion)
+    }
+
     /// Returns `true` if a key of this kind matters to the waiters of this queue.
     pub fn matches_kind(&self, kind: WaitedKind) -> bool {
         match self {
@@ -118,7 +152,8 @@ impl WaitQueueKind {
             WaitQueueKind::SortedSet => kind == WaitedKind::SortedSet,
             WaitQueueKind::Stream => kind == WaitedKind::Stream,
             // The groups of a stream are deleted with it, which ends the wait as well.
-            WaitQueueKind::StreamGroup(_) => true,
+            WaitQueueKind::StreamGroup(_) | WaitQueueKind::ModuleWithDeletion => true,
+            WaitQueueKind::Module => kind != WaitedKind::Missing,
         }
     }
 }

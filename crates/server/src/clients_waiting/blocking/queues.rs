@@ -138,7 +138,7 @@ impl SlotWaiters {
             KeyQueues::default()
         });
         let line = waiter.operation.queue_kind();
-        let of_group = matches!(line, WaitQueueKind::StreamGroup(_));
+        let of_group = line.includes_deletion();
         let before = lines
             .queues
             .entry(line)
@@ -171,7 +171,7 @@ impl SlotWaiters {
         if queue.is_empty() {
             lines.queues.remove(&line);
         }
-        if matches!(line, WaitQueueKind::StreamGroup(_)) {
+        if line.includes_deletion() {
             lines.group_count -= 1;
             if lines.group_count == 0 {
                 counts.group_keys.fetch_sub(1, Ordering::Relaxed);

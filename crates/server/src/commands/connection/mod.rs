@@ -2,15 +2,16 @@
 
 pub mod client;
 use weft_base::DbIndex;
-use weft_resp::Protocol;
+use weft_resp::{Args, Protocol};
 use weft_resp::number::parse_i64;
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use super::permission;
 use crate::commands::connection::client::attributes::check_name;
-use crate::net::client::{BufferFigures, ClientFlags};
+use crate::net::client::{BufferFigures, ClientFlags, ModuleLogin};
 use crate::notify::messages::remove_all_registrations;
+use crate::state::Server;
 use weft_acl::{DEFAULT_USER, DenialReason, DeniedAccess};
 use weft_config::{COMPATIBLE_VERSION, REDIS_VERSION, id};
 
@@ -107,6 +108,18 @@ fn auth(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Authenticates the client. After a failure the client remains authenticated as before, if it was.
 fn authenticate(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
+    match ctx.client.module_login.take().map(|decision| *decision) {
+        None => {}
+        Some(ModuleLogin::Granted) => return Ok(()),
+        Some(ModuleLogin::Denied(None)) => return Err(WRONG_PASSWORD_ERROR),
+        Some(ModuleLogin::Denied(Some(text))) => {
+            let with_code = match text.strip_prefix(b"-") {
+                Some(text) => text.to_vec(),
+                None => [b"ERR ", &*text].concat(),
+            };
+            return Err(CommandError::from_text(String::from_utf8_lossy(&with_code).into_owned()));
+        }
+    }
     if let Some(login) = ctx.server.acl.log_in(user, password) {
         ctx.client.login = login;
         ctx.client.flags.set(ClientFlags::HAS_AUTHENTICATED, true);
@@ -134,7 +147,7 @@ struct HelloOptions<'a> {
 }
 
 fn hello(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let options = parse_hello(ctx)?;
+    let options = parse_hello(ctx.args)?;
     if let Some((user, password)) = options.login {
         authenticate(ctx, user, password)?;
     }
@@ -152,12 +165,24 @@ fn hello(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn parse_hello<'a>(ctx: &Context<'a, '_>) -> Result<HelloOptions<'a>, CommandError> {
+/// Returns the user and the password of AUTH or HELLO, unless the command fails without them.
+pub fn credentials<'a>(server: &Server, args: Args<'a>) -> Option<(&'a [u8], &'a [u8])> {
+    if args.argument(0).eq_ignore_ascii_case(b"hello") {
+        return parse_hello(args).ok()?.login;
+    }
+    match args.len() {
+        2 if !server.acl.default_user_needs_no_password() => Some((DEFAULT_USER, args.argument(1))),
+        3 => Some((args.argument(1), args.argument(2))),
+        _ => None,
+    }
+}
+
+fn parse_hello(args: Args<'_>) -> Result<HelloOptions<'_>, CommandError> {
     let mut options = HelloOptions::default();
-    if ctx.argc() < 2 {
+    if args.len() < 2 {
         return Ok(options);
     }
-    options.protocol = Some(match parse_i64(ctx.arg(1)) {
+    options.protocol = Some(match parse_i64(args.argument(1)) {
         Some(2) => Protocol::Resp2,
         Some(3) => Protocol::Resp3,
         Some(_) => {
@@ -170,15 +195,15 @@ fn parse_hello<'a>(ctx: &Context<'a, '_>) -> Result<HelloOptions<'a>, CommandErr
         }
     });
     let mut at = 2;
-    while at < ctx.argc() {
-        let option = ctx.arg(at);
-        let values = ctx.argc() - at - 1;
+    while at < args.len() {
+        let option = args.argument(at);
+        let values = args.len() - at - 1;
         if option.eq_ignore_ascii_case(b"AUTH") && values >= 2 {
-            options.login = Some((ctx.arg(at + 1), ctx.arg(at + 2)));
+            options.login = Some((args.argument(at + 1), args.argument(at + 2)));
             at += 3;
         } else if option.eq_ignore_ascii_case(b"SETNAME") && values >= 1 {
-            check_name(ctx.arg(at + 1))?;
-            options.name = Some(ctx.arg(at + 1));
+            check_name(args.argument(at + 1))?;
+            options.name = Some(args.argument(at + 1));
             at += 2;
         } else {
             return Err(CommandError::with_word(

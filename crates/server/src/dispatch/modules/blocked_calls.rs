@@ -81,7 +81,7 @@ impl ModuleSession<'_, '_> {
     }
 
     /// Ends a call whose waiter is claimed: the module gets its reply.
-    fn end_call(&mut self, park_id: ParkId, reply: Vec<u8>) {
+    pub(super) fn end_call(&mut self, park_id: ParkId, reply: Vec<u8>) {
         let server = self.thread.server.clone();
         if let Some(call) = server.modules.calls.remove(park_id) {
             let metrics = &server.stats.metrics;
@@ -97,20 +97,23 @@ impl ModuleSession<'_, '_> {
         let Some(wait) = server.modules.calls.wait_of(park_id) else {
             return;
         };
-        let late_reply = match &wait {
+        if !self.withdraw(&wait) {
+            return;
+        }
+        let late_reply = |session: &mut Self| match &wait {
             CallWait::Keys(waiter) => serve::null_array(waiter.protocol),
             CallWait::Replicas(wait) => wait::build_reply(&server, &wait.required_acks),
+            CallWait::Module(blocked, _) => blocked.time_out(session).unwrap_or_default().reply.bytes,
         };
-        if self.withdraw(&wait) {
-            self.end_call(park_id, reply.unwrap_or(late_reply));
-        }
+        let reply = reply.unwrap_or_else(|| late_reply(self));
+        self.end_call(park_id, reply);
     }
 
     /// Removes a call from what it waits for. Returns `false` if it is being served.
-    fn withdraw(&mut self, wait: &CallWait) -> bool {
+    pub(super) fn withdraw(&mut self, wait: &CallWait) -> bool {
         let server = &self.thread.server;
         match wait {
-            CallWait::Keys(waiter) => {
+            CallWait::Keys(waiter) | CallWait::Module(_, Some(waiter)) => {
                 if !waiter.try_claim() {
                     return false;
                 }
@@ -123,6 +126,7 @@ impl ModuleSession<'_, '_> {
                     }
                 }
             }
+            CallWait::Module(_, None) => {}
             CallWait::Replicas(wait) => server.replication.replicas.waits().retain(|other| other != wait),
         }
         true
@@ -138,6 +142,9 @@ impl ModuleSession<'_, '_> {
         let is_withdrawn = self.withdraw(&wait);
         if is_withdrawn {
             server.modules.calls.remove(park_id);
+            if let CallWait::Module(blocked, _) = wait {
+                blocked.disconnect(self);
+            }
         }
         is_withdrawn
     }

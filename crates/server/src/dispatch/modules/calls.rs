@@ -375,10 +375,9 @@ impl ModuleSession<'_, '_> {
         self.thread.effects.log_writer.is_muted |= !call.flags.contains(CallFlags::REPLICATE);
         let permissions = (self.thread.may_leave, self.thread.may_block);
         // Other commands that take the permission to block would leave the thread.
-        let may_block = call.flags.contains(CallFlags::ALLOW_BLOCK)
-            && call.command.spec.flags.contains(CommandFlags::BLOCKING)
-            && self.access.is_exclusive();
-        (self.thread.may_leave, self.thread.may_block) = (false, may_block);
+        let may_block = call.flags.contains(CallFlags::ALLOW_BLOCK) && self.access.is_exclusive();
+        let is_blocking = call.command.spec.flags.contains(CommandFlags::BLOCKING);
+        (self.thread.may_leave, self.thread.may_block) = (false, may_block && is_blocking);
         planned.clear();
         let result = match self.plan_call(call, planned) {
             Err(error) => Err(error),
@@ -467,13 +466,20 @@ impl ModuleSession<'_, '_> {
         planned: &[PlannedKey],
         output: &mut Output,
     ) -> CallResult {
-        let mut module_call = ModuleCall::default();
+        let mut module_call = ModuleCall {
+            may_block: call.flags.contains(CallFlags::ALLOW_BLOCK) && self.access.is_exclusive(),
+            next_step: NextStep::Reply,
+        };
         let mut session = self.reborrow_for(client);
         session.call = Some(&mut module_call);
         let reply = command::run_code(&mut session, call.command, call.binding, call.args);
         command::finish_call(&mut session, call.command, call.args, planned);
         output.bytes.extend_from_slice(&reply.bytes);
-        Ok(None)
+        let NextStep::BlockByModule(wait) = module_call.next_step else {
+            return Ok(None);
+        };
+        let deadline_ms = wait.deadline_ms;
+        Ok(Some((wait.park_id, CallWait::Module(wait.blocked, wait.waiter), deadline_ms)))
     }
 
     /// Runs the handler of a command.

@@ -38,7 +38,8 @@ pub fn run(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    connection.has_used_modules = true;
+    // AUTH may run code of modules, too, without that the connection uses them from then on.
+    connection.has_used_modules |= request.binding.module_command.is_some();
     run_with_access(thread, SessionAccess::Exclusive(all), None, request, keys, connection)
 }
 
@@ -116,6 +117,17 @@ fn run_with_access<'p>(
     apply_unit_effects(thread);
     execution_order::note_call(client, &call.next_step, args.iter());
     let failed = append_reply(thread, reply, output);
+    if let NextStep::BlockByModule(mut wait) = call.next_step {
+        // The command ends with its wait.
+        let now = thread.timer.raw();
+        wait.nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
+        thread.ticks = now;
+        wait.command = request.command.id as usize;
+        wait.request_bytes = request.plan.end - request.plan.start;
+        wait.logged_command = Some(record::logged_command(request.command, args, client));
+        thread.unserved.extend(unserved.map(|unserved| *unserved));
+        return Outcome::After(NextStep::BlockByModule(wait));
+    }
     let ending = CommandEnd {
         nanoseconds: record_command(thread, request.command, failed),
         request_bytes: request.plan.end - request.plan.start,

@@ -9,18 +9,28 @@ use crate::keyspace::ready_keys::ReadyKey;
 use crate::keyspace::{Exclusive, Seat};
 use crate::notify::messages::wake_workers;
 use crate::replication::ReplicationState;
-use crate::state::{HOME_WORKER, HomeJob, HomeThread, Message};
-use weft_base::ParkId;
+use crate::net::client::Client;
+use crate::state::{BlockedClientEvent, HOME_WORKER, HomeJob, HomeThread, Message};
+use weft_base::clock::unix_us;
+use weft_base::{ClientId, ParkId};
+use weft_modules::module::timers;
 use weft_modules::session::{Session, lending};
 use weft_scripting::Requester;
 
 /// The most jobs that run in one period of exclusive mode.
 const MAX_JOBS_AT_ONCE: usize = 64;
 
+/// The clients of the home worker.
+pub trait HomeClients {
+    /// Returns a client, if its connection is on the home worker.
+    fn client(&mut self, client: ClientId) -> Option<&mut Client>;
+}
+
 /// The home worker in exclusive mode.
-struct Home<'s, 'p> {
-    thread: &'s mut ThreadState,
-    all: &'s mut Exclusive<'p>,
+pub(super) struct Home<'s, 'p> {
+    pub(super) thread: &'s mut ThreadState,
+    pub(super) all: &'s mut Exclusive<'p>,
+    pub(super) clients: &'s mut dyn HomeClients,
 }
 
 impl HomeThread for Home<'_, '_> {
@@ -39,6 +49,17 @@ impl HomeThread for Home<'_, '_> {
     fn end_module_call(&mut self, park_id: ParkId, reply: Option<Vec<u8>>) {
         run_unit(self.thread, self.all, |session| session.end_blocked_call(park_id, reply));
     }
+
+    fn handle_blocked_client(&mut self, event: BlockedClientEvent) {
+        self.handle_blocked(event);
+    }
+
+    fn run_due_timers(&mut self) {
+        let now_us = unix_us();
+        while let Some(timer) = timers::pop_due(now_us) {
+            run_unit(self.thread, self.all, |session| timer.run(session));
+        }
+    }
 }
 
 /// Calls `run` with the session of a thread in exclusive mode, and ends the unit.
@@ -48,9 +69,19 @@ pub fn run_unit<R>(
     run: impl FnOnce(&mut ModuleSession<'_, '_>) -> R,
 ) -> R {
     let mut client = client_without_connection(thread.thread_index, thread.now_ms);
+    run_unit_for(thread, all, &mut client, run)
+}
+
+/// Calls `run` with a session that acts for a client, and ends the unit.
+pub(super) fn run_unit_for<R>(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    client: &mut Client,
+    run: impl FnOnce(&mut ModuleSession<'_, '_>) -> R,
+) -> R {
     let permissions = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
-    let mut session = ModuleSession::exclusive(thread, all, &mut client);
+    let mut session = ModuleSession::exclusive(thread, all, client);
     let result = run(&mut session);
     session.thread.effects.log_writer.discard_call();
     let unserved = session.end_unit();
@@ -89,7 +120,13 @@ pub fn run_there<R: Send>(
 
 /// Runs jobs in exclusive mode. Returns `false` if they have to wait: a script runs on a script thread, or data are being
 /// loaded.
-pub fn run_jobs(thread: &mut ThreadState, seat: &mut Seat, jobs: &mut VecDeque<HomeJob>, requester: Requester) -> bool {
+pub fn run_jobs(
+    thread: &mut ThreadState,
+    seat: &mut Seat,
+    jobs: &mut VecDeque<HomeJob>,
+    clients: &mut dyn HomeClients,
+    requester: Requester,
+) -> bool {
     if thread.server.replication.state_bits().contains(ReplicationState::LOADING) {
         return false;
     }
@@ -107,7 +144,11 @@ pub fn run_jobs(thread: &mut ThreadState, seat: &mut Seat, jobs: &mut VecDeque<H
             let Some(job) = jobs.pop_front() else {
                 break;
             };
-            job(&mut Home { thread, all: &mut all });
+            job(&mut Home {
+                thread,
+                all: &mut all,
+                clients,
+            });
         }
     }
     drop(all);

@@ -26,6 +26,7 @@
 //!    needs the home worker lends its session ([`weft_modules::session`]).
 
 mod blocked_calls;
+mod blocking;
 mod calls;
 pub mod command;
 mod context;
@@ -34,10 +35,13 @@ mod keys;
 mod latency;
 pub mod lifecycle;
 mod lock;
+mod login;
 pub mod scripts;
 mod registry;
 mod users;
 mod types;
+
+pub use types::call_modules;
 
 use std::sync::Arc;
 
@@ -49,6 +53,7 @@ use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::Client;
 use crate::state::{NextStep, Server, UnservedKeys};
+use weft_modules::module::post_jobs;
 use weft_modules::session::{Host, Session};
 
 use super::thread::{LeasedCall, ThreadState};
@@ -222,9 +227,18 @@ impl<'s, 'p> ModuleSession<'s, 'p> {
         run(&mut keys)
     }
 
+    /// Runs the jobs that modules have added when they were notified of events of the unit, as a part of it.
+    pub fn run_post_notification_jobs(&mut self) {
+        if post_jobs::are_waiting() {
+            home::run_there(self, |session| post_jobs::run_all(session));
+            self.thread.effects.log_writer.discard_call();
+        }
+    }
+
     /// Ends the unit: serves waiting clients, sends the notifications and logs what was written. Returns the keys whose
     /// waiting clients could not be served.
     pub fn end_unit(&mut self) -> Option<Box<UnservedKeys>> {
+        self.run_post_notification_jobs();
         let held = self.access.as_held_leases();
         let unserved = serve::serve_unit(self.thread, self.pass, held, self.client);
         let ThreadState {

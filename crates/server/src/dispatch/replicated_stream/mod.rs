@@ -696,7 +696,8 @@ impl ReplicatedStream {
             | NextStep::TakeConnection(_)
             | NextStep::AwaitReplicas(_)
             | NextStep::RetryAsWriter
-            | NextStep::Block(_) => {}
+            | NextStep::Block(_)
+            | NextStep::BlockByModule(_) => {}
         }
         self.connection.connection.state = ConnectionState::Ready;
     }

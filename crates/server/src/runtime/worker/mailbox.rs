@@ -86,6 +86,7 @@ impl Worker {
             } => self.deliver_command_result(client, park_id, *result),
             Message::RunAtHome(job) => self.home_jobs.push_back(job),
             Message::RunLent(job) => job(),
+            Message::ModuleWaitEnded(ended) => self.deliver_module_wait(*ended),
             Message::BeginCallTimer { at_ms, park_id } => self.waits.add_call_timer(at_ms, park_id),
             Message::StandBy(jobs) => jobs.run_all(),
             Message::RemoveWatches(watches) => self.thread.effects.removed_watches.extend(watches),

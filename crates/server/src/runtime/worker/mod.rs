@@ -16,7 +16,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::clock::unix_ms;
+use weft_base::clock::{unix_ms, unix_us};
 use weft_base::{ClientId, ParkId, ThreadIndex};
 use weft_reactor::{AlternateStack, Event, Reactor};
 
@@ -24,7 +24,7 @@ use crate::commands::context::NextStep;
 use crate::dispatch::batch::{self, BatchConnections};
 use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::memory_limit;
-use crate::dispatch::modules;
+use crate::dispatch::modules::home::{self, HomeClients};
 use crate::dispatch::plan::Plans;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::{Seat, expiry};
@@ -38,6 +38,7 @@ use crate::state::{ClientVisitor, HOME_WORKER, HomeJob, Message, SentQuery, Serv
 use parking::{AbandonedParts, Departure, PartialReplies};
 use pending_sends::PendingSends;
 use waits::{ClientWait, Waits};
+use weft_modules::module::timers;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 use weft_scripting::Requester;
@@ -48,6 +49,7 @@ mod departing_slots;
 mod housekeeping;
 mod input;
 mod mailbox;
+mod module_waits;
 mod moving;
 mod output;
 mod parking;
@@ -138,6 +140,13 @@ impl BatchConnections for ClientTable {
 
     fn notify(&mut self, thread: &mut ThreadState) {
         self.send_notifications(thread);
+    }
+}
+
+impl HomeClients for ClientTable {
+    fn client(&mut self, client: ClientId) -> Option<&mut Client> {
+        let token = self.by_id.get(&client).copied()?;
+        Some(&mut self.connection(token)?.client)
     }
 }
 
@@ -395,10 +404,16 @@ impl Worker {
             || !self.home_jobs.is_empty()
             || (self.is_expiring && self.overloaded_worker.is_some());
         let look_again = must_look_again.then_some(Duration::from_millis(1));
-        [self.waits.retry_pause(), look_again, until_next, delayed]
+        [self.waits.retry_pause(), look_again, until_next, delayed, self.module_timer_timeout()]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// Returns the time until a timer of a module is due, on the home worker.
+    fn module_timer_timeout(&self) -> Option<Duration> {
+        let due_us = timers::next_due_us().filter(|_| self.server().is_home(self.id))?;
+        Some(Duration::from_micros(due_us.saturating_sub(unix_us())))
     }
 
     fn run_turn(&mut self) {
@@ -531,13 +546,23 @@ impl Worker {
 
     /// Runs what other threads have asked the home worker to run.
     fn run_home_jobs(&mut self) {
+        if self.module_timer_timeout() == Some(Duration::ZERO) {
+            self.home_jobs.push_front(Box::new(|home| home.run_due_timers()));
+        }
         if self.home_jobs.is_empty() {
             return;
         }
         self.send_pending_before_gate();
-        modules::home::run_jobs(&mut self.thread, &mut self.seat, &mut self.home_jobs, self.home_requester);
+        home::run_jobs(
+            &mut self.thread,
+            &mut self.seat,
+            &mut self.home_jobs,
+            &mut self.clients,
+            self.home_requester,
+        );
         self.server().stats.activities.end(self.thread.thread_index);
         self.deliver_notifications();
+        self.deliver_module_waits();
         self.deliver_local_replies();
         self.delete_found_expired();
     }

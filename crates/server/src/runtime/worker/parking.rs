@@ -153,6 +153,10 @@ impl Worker {
                 connection.state = ConnectionState::Parked(blocked.waiter.park_id);
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
+            NextStep::BlockByModule(wait) => {
+                connection.state = ConnectionState::Parked(wait.park_id);
+                self.begin_wait(token, ClientWait::Module(wait));
+            }
             NextStep::Sync(request) => {
                 let (request, permission) = *request;
                 let receiver = DepartureReceiver::Primary(request);
@@ -302,10 +306,15 @@ impl Worker {
     pub(crate) fn deliver_parked_reply(&mut self, client: ClientId, park_id: ParkId, bytes: Vec<u8>) {
         self.end_wait_for_replicas(client, park_id);
         if let Some(token) = self.find_parked(client, park_id) {
-            let mut reply = Output::new();
-            reply.bytes = bytes;
-            self.append_reply(token, |output| output.append(&mut reply));
+            self.append_parked_reply(token, bytes);
         }
+    }
+
+    /// Delivers the reply of a parked connection whose wait has ended.
+    pub(super) fn append_parked_reply(&mut self, token: usize, bytes: Vec<u8>) {
+        let mut reply = Output::new();
+        reply.bytes = bytes;
+        self.append_reply(token, |output| output.append(&mut reply));
     }
 
     /// Delivers the client snapshots that a parked transaction requested: EXEC runs again.
@@ -396,6 +405,7 @@ impl Worker {
         match next_step {
             NextStep::AwaitServing(withheld) => self.withhold_reply(withheld.0, None),
             NextStep::Block(blocked) => self.abandon_waiter(blocked.waiter),
+            NextStep::BlockByModule(wait) => self.abandon_module_wait(*wait),
             _ => {}
         }
     }

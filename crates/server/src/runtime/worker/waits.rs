@@ -23,7 +23,7 @@ use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
 use crate::persistence::aof_files::AofState;
 use crate::replication::{ReplicaWait, RequiredAcks, WAITAOF_DISABLED_REPLY};
-use crate::state::{BlockedCommand, LogWait, Message, Server, UnservedKeys};
+use crate::state::{BlockedClientEvent, BlockedCommand, LogWait, Message, ModuleWait, Server, UnservedKeys};
 use weft_os::atomic::Ordering;
 
 /// The number of failed attempts to serve after which the worker sleeps between attempts.
@@ -57,6 +57,8 @@ pub enum ClientWait {
         /// The reply.
         reply: Vec<u8>,
     },
+    /// A module.
+    Module(Box<ModuleWait>),
     /// Replicas, or the disk.
     Replicas {
         /// The end of the wait, in milliseconds since the Unix epoch.
@@ -70,6 +72,7 @@ impl ClientWait {
     fn park_id(&self) -> ParkId {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.park_id,
+            ClientWait::Module(wait) => wait.park_id,
             ClientWait::Time { park_id, .. } | ClientWait::Log { park_id, .. } => *park_id,
             ClientWait::Replicas { wait, .. } => wait.client.park_id,
         }
@@ -78,12 +81,17 @@ impl ClientWait {
     /// Returns `true` if CLIENT UNBLOCK ends the wait. A client that waits for a point in time, or for the end of a
     /// shutdown, is not unblocked, as in Valkey.
     pub fn can_be_unblocked(&self) -> bool {
-        !matches!(self, ClientWait::Time { .. })
+        match self {
+            ClientWait::Time { .. } => false,
+            ClientWait::Module(wait) => wait.blocked.may_time_out(),
+            ClientWait::Keys(_) | ClientWait::Log { .. } | ClientWait::Replicas { .. } => true,
+        }
     }
 
     fn end_ms(&self) -> Option<u64> {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.deadline_ms,
+            ClientWait::Module(wait) => wait.deadline_ms,
             ClientWait::Time { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
             ClientWait::Replicas { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
             ClientWait::Log { wait, .. } => (wait.deadline_ms != u64::MAX).then_some(wait.deadline_ms),
@@ -226,7 +234,7 @@ impl Worker {
         }
         let waiter = match &wait {
             ClientWait::Keys(blocked) => Some(blocked.waiter.clone()),
-            ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. } => None,
+            _ => None,
         };
         let for_log = matches!(wait, ClientWait::Log { .. });
         if let Some(connection) = self.clients.connection(token) {
@@ -285,13 +293,15 @@ impl Worker {
         };
         let (client, answered) = (connection.client.id, connection.is_awaiting_reply());
         match self.waits.client_wait(client) {
-            Some(ClientWait::Keys(_) | ClientWait::Log { .. } | ClientWait::Replicas { .. }) => !answered,
+            Some(
+                ClientWait::Keys(_) | ClientWait::Module(_) | ClientWait::Log { .. } | ClientWait::Replicas { .. },
+            ) => !answered,
             Some(ClientWait::Time { .. }) | None => false,
         }
     }
 
     /// Removes the wait of a client, whatever ended it.
-    fn end_wait(&mut self, client: ClientId) -> Option<ClientWait> {
+    pub(super) fn end_wait(&mut self, client: ClientId) -> Option<ClientWait> {
         let wait = self.waits.by_client.remove(&client)?;
         if let Some(at_ms) = wait.end_ms() {
             self.waits.timers.remove(at_ms, wait.park_id());
@@ -373,6 +383,12 @@ impl Worker {
     fn end_wait_with_error(&mut self, client: ClientId, error: Option<&[u8]>) -> bool {
         match self.waits.by_client.get(&client) {
             None => return false,
+            Some(ClientWait::Module(wait)) if error.is_none() => {
+                // The home worker calls the module, which makes the reply.
+                let event = BlockedClientEvent::TimedOut(wait.blocked.clone());
+                self.server().handle_blocked_client_at_home(event);
+                return true;
+            }
             // The client is being served at this moment; the reply arrives by mail.
             Some(ClientWait::Keys(blocked)) if !blocked.waiter.try_claim() => return false,
             Some(_) => {}
@@ -399,6 +415,12 @@ impl Worker {
                         .record_rejection(self.thread.thread_index, blocked.command);
                 }
                 null
+            }
+            ClientWait::Module(mut wait) => {
+                let nanoseconds = wait.nanoseconds;
+                self.record_module_wait(&mut wait, nanoseconds, 0, true);
+                self.abandon_module_wait(*wait);
+                Vec::new()
             }
             ClientWait::Time { reply: bytes, .. } => bytes,
             ClientWait::Replicas { wait, .. } => self.replica_count_reply(&wait),
@@ -579,6 +601,7 @@ impl Worker {
                 let server = self.server();
                 server.replication.replicas.waits().retain(|other| *other != wait);
             }
+            Some(ClientWait::Module(wait)) => self.abandon_module_wait(*wait),
             Some(ClientWait::Time { .. } | ClientWait::Log { .. }) | None => {}
         }
     }
@@ -632,7 +655,7 @@ impl Worker {
     }
 
     /// Removes a waiter from the queues of its keys, immediately if their slots are free.
-    fn remove_waiter(&mut self, waiter: Arc<Waiter>) {
+    pub(super) fn remove_waiter(&mut self, waiter: Arc<Waiter>) {
         // Waiters whose slots were leased are tried again once at the end of the turn, not with every further waiter.
         let is_first = self.waits.ended_waits.is_empty();
         self.waits.ended_waits.extend(EndedWait::of_all_keys(&waiter));
@@ -681,7 +704,7 @@ impl Worker {
     pub(crate) fn send_connection(&mut self, to: ThreadIndex, connection: Box<Connection>) {
         let wait = match self.end_wait(connection.client.id) {
             Some(ClientWait::Keys(blocked)) => Some(blocked),
-            Some(ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. }) | None => None,
+            _ => None,
         };
         let waiter = wait.as_ref().map(|blocked| blocked.waiter.clone());
         let server = self.server();
