@@ -1,4 +1,5 @@
-//! A session for tests of the functions of the API.
+//! The session of tests. It has keys ([`super::keys::fake`]), no clients and no values of modules, and calls no commands.
+//! A subject that adds functions to its part of [`Session`] adds them here, or in its own file.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -9,18 +10,12 @@ use super::Session;
 use super::calls::{CallOutcome, CallRequest, CallSession, PropagationTarget};
 use super::context::ContextSession;
 use super::keys::SessionKey;
-use super::keys::fake::FakeKeyspace;
 use super::types::{RdbFileError, TypesSession};
 use crate::objects::arguments::CommandWords;
 use crate::objects::context::Context;
 use crate::objects::promise::Promise;
 
-/// A session with keys. It has no clients, calls no commands, and has no values of modules.
-#[derive(Default)]
-pub struct FakeSession {
-    /// The keys.
-    pub keyspace: FakeKeyspace,
-}
+pub use super::keys::fake::FakeSession;
 
 impl Session for FakeSession {}
 
@@ -49,6 +44,10 @@ impl ContextSession for FakeSession {
 
     fn give_way(&mut self, _serves_clients: bool, _busy_reply: Option<&CStr>) {}
 
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
     fn open_gate_briefly(&mut self) -> bool {
         false
     }
@@ -59,7 +58,13 @@ impl TypesSession for FakeSession {
         None
     }
 
-    fn set_module_value(&mut self, _key: SessionKey<'_>, _value: Arc<dyn ForeignValue>) {}
+    fn set_module_value(&mut self, _key: SessionKey<'_>, _value: Arc<dyn ForeignValue>) -> bool {
+        false
+    }
+
+    fn may_run_pending_calls(&self) -> bool {
+        true
+    }
 
     fn load_rdb_file(&mut self, _path: &[u8]) -> Result<(), RdbFileError> {
         Err(RdbFileError::Missing)

@@ -38,7 +38,7 @@ unsafe fn key_with_value<'a>(key: *mut ModuleKey) -> Option<&'a ModuleKey> {
 unsafe fn expiry(key: *mut ModuleKey) -> Option<(u64, u64)> {
     // SAFETY: the caller promises it.
     let key = unsafe { key_with_value(key) }?;
-    key.with_session(|session, key| Some((session.expiry_ms(key)?, session.command_time_ms())))?
+    key.with_keys(|session, key| Some((session.expiry_ms(key)?, session.command_time_ms())))?
 }
 
 /// `GetExpire`: returns the time until a key expires, in milliseconds; -1 if it does not expire.
@@ -79,7 +79,7 @@ unsafe fn set_expiry(key: *mut ModuleKey, time_ms: c_longlong, is_relative: bool
     let Some(key) = (unsafe { key_with_value(key) }).filter(|key| key.is_writable()) else {
         return ERR;
     };
-    let is_set = key.with_session(|session, key| {
+    let is_set = key.with_keys(|session, key| {
         let start_ms = if is_relative { session.command_time_ms() } else { 0 };
         session.set_expiry_ms(key, time_ms.map(|time_ms| start_ms.saturating_add(time_ms)));
     });
@@ -115,13 +115,13 @@ unsafe extern "C" fn set_abs_expire(key: *mut ModuleKey, at_ms: c_longlong) -> c
 unsafe fn set_use(
     key: *mut ModuleKey,
     counts_uses: bool,
-    set: impl FnOnce(&mut dyn crate::session::Session, crate::session::keys::SessionKey<'_>),
+    set: impl FnOnce(&mut dyn crate::session::keys::KeySession, crate::session::keys::SessionKey<'_>),
 ) -> c_int {
     // SAFETY: the caller promises it.
     let Some(key) = (unsafe { key_with_value(key) }) else {
         return ERR;
     };
-    let is_set = key.with_session(|session, key| {
+    let is_set = key.with_keys(|session, key| {
         let fits = session.counts_uses() == counts_uses;
         if fits {
             set(session, key);
@@ -157,7 +157,7 @@ unsafe extern "C" fn get_lru(key: *mut ModuleKey, idle_ms: *mut c_longlong) -> c
         let Some(key) = key_with_value(key) else {
             return ERR;
         };
-        let idle = key.with_session(|session, key| (!session.counts_uses()).then(|| session.idle_seconds(key)));
+        let idle = key.with_keys(|session, key| (!session.counts_uses()).then(|| session.idle_seconds(key)));
         if let Some(seconds) = idle.flatten() {
             idle_ms.write((seconds * 1000) as c_longlong);
         }
@@ -188,7 +188,7 @@ unsafe extern "C" fn get_lfu(key: *mut ModuleKey, frequency: *mut c_longlong) ->
         let Some(key) = key_with_value(key) else {
             return ERR;
         };
-        let found = key.with_session(|session, key| session.counts_uses().then(|| session.frequency(key)));
+        let found = key.with_keys(|session, key| session.counts_uses().then(|| session.frequency(key)));
         if let Some(found) = found.flatten() {
             frequency.write(c_longlong::from(found));
         }

@@ -82,7 +82,7 @@ unsafe fn fields_of<'a>(fields: *const FieldArguments, count: usize) -> &'a [Fie
 
 /// Sets or removes a field. Returns `true` if it counts.
 fn change_field(key: &ModuleKey, flags: HashFlags, name: &[u8], value: Option<&[u8]>) -> bool {
-    let changed = key.with_session(|session, key| {
+    let changed = key.with_keys(|session, key| {
         if flags.intersects(HashFlags::IF_MISSING | HashFlags::IF_PRESENT) {
             let exists = session.read_field(key, name, &mut |_| {});
             if flags.contains(HashFlags::IF_PRESENT) && !exists || flags.contains(HashFlags::IF_MISSING) && exists {
@@ -140,7 +140,7 @@ unsafe extern "C" fn weft_modules_hash_set(
         counted += c_int::from(change_field(key, flags, name, value));
     }
     if key.kind() == KeyKind::Hash {
-        key.with_session(|session, key| session.delete_empty_hash(key));
+        key.with_keys(|session, key| session.delete_empty_hash(key));
         key.refresh_kind();
     }
     if counted == 0 {
@@ -172,7 +172,7 @@ unsafe extern "C" fn weft_modules_hash_get(
         let mut value = null_mut();
         let exists = key.kind() == KeyKind::Hash
             && key
-                .with_session(|session, session_key| {
+                .with_keys(|session, session_key| {
                     session.read_field(session_key, name, &mut |bytes| {
                         if !flags.contains(HashFlags::EXISTS) {
                             value = key.create_string(bytes);
@@ -209,7 +209,7 @@ unsafe extern "C" fn hash_set_string_ref(
     };
     // SAFETY: the caller promises it.
     let value = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
-    let is_set = key.with_session(|session, key| {
+    let is_set = key.with_keys(|session, key| {
         session.read_field(key, name, &mut |_| {}) && session.set_field(key, name, value, true).is_some()
     });
     match is_set {

@@ -8,8 +8,7 @@ use crate::functions;
 use crate::objects::context::Context;
 use crate::objects::key::{KeyMode, ModuleKey, store_direct_changes};
 use crate::objects::string::ModuleString;
-use crate::session;
-use crate::session::keys::{KeyKind, LookupOptions, SessionKey};
+use crate::session::keys::{self, KeyKind, KeySession, LookupOptions, SessionKey};
 
 /// The functions of this file.
 pub const FUNCTIONS: Functions = functions![
@@ -34,13 +33,13 @@ unsafe fn with_named_key<R>(
     context: &Context,
     name: *mut ModuleString,
     is_write: bool,
-    run: impl FnOnce(&mut dyn session::Session, SessionKey<'_>) -> R,
+    run: impl FnOnce(&mut dyn KeySession, SessionKey<'_>) -> R,
 ) -> Option<R> {
     // SAFETY: the caller promises it, and the name is not changed during this call.
     let name = unsafe { ModuleString::bytes_of(name) };
     let db = context.caller.borrow().db;
     store_direct_changes();
-    session::current(|session| {
+    keys::current(|session| {
         let identity = session.locate_key(db, name, is_write)?;
         let key = SessionKey {
             name,
@@ -143,7 +142,7 @@ unsafe extern "C" fn value_length(key: *mut ModuleKey) -> usize {
     // SAFETY: the caller promises it.
     match unsafe { ModuleKey::from_pointer(key) } {
         Some(key) if key.kind() != KeyKind::Empty => {
-            key.with_session(|session, key| session.value_length(key)).unwrap_or(0)
+            key.with_keys(|session, key| session.value_length(key)).unwrap_or(0)
         }
         _ => 0,
     }
@@ -160,7 +159,7 @@ unsafe fn delete(key: *mut ModuleKey, is_lazy: bool) -> c_int {
     };
     key.end_direct_access();
     if key.kind() != KeyKind::Empty {
-        key.with_session(|session, key| session.delete_key(key, is_lazy));
+        key.with_keys(|session, key| session.delete_key(key, is_lazy));
         key.set_kind(KeyKind::Empty);
     }
     OK

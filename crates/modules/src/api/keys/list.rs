@@ -34,7 +34,7 @@ fn end_of(number: c_int) -> ListEnd {
 }
 
 fn length_of(key: &ModuleKey) -> usize {
-    key.with_session(|session, key| session.value_length(key)).unwrap_or(0)
+    key.with_keys(|session, key| session.value_length(key)).unwrap_or(0)
 }
 
 /// Resolves an index in a list.
@@ -52,7 +52,7 @@ fn resolve(index: c_long, length: usize) -> Result<usize, c_int> {
 /// Adds an element at an end.
 fn push(key: &ModuleKey, end: ListEnd, element: &[u8]) -> c_int {
     key.cursor.replace(KeyCursor::None);
-    match key.with_session(|session, key| session.push_element(key, end, element)) {
+    match key.with_keys(|session, key| session.push_element(key, end, element)) {
         Some(true) => {
             key.set_kind(KeyKind::List);
             OK
@@ -92,7 +92,7 @@ unsafe extern "C" fn list_pop(key: *mut ModuleKey, end: c_int) -> *mut ModuleStr
     };
     key.cursor.replace(KeyCursor::None);
     let mut popped = null_mut();
-    key.with_session(|session, session_key| {
+    key.with_keys(|session, session_key| {
         session.pop_element(session_key, end_of(end), &mut |element| {
             popped = key.create_string(element)
         })
@@ -110,7 +110,7 @@ unsafe extern "C" fn list_get(key: *mut ModuleKey, index: c_long) -> *mut Module
     let found = unsafe { key_of_kind(key, KeyKind::List, KeyMode::READ) }.and_then(|key| {
         let index = resolve(index, length_of(key))?;
         let mut element = null_mut();
-        key.with_session(|session, session_key| {
+        key.with_keys(|session, session_key| {
             session.read_element(session_key, index, &mut |bytes| element = key.create_string(bytes))
         });
         key.cursor.replace(KeyCursor::List);
@@ -137,7 +137,7 @@ unsafe extern "C" fn list_set(key: *mut ModuleKey, index: c_long, element: *mut 
     };
     let replaced = key.and_then(|key| {
         let index = resolve(index, length_of(key))?;
-        key.with_session(|session, key| session.replace_element(key, index, element));
+        key.with_keys(|session, key| session.replace_element(key, index, element));
         key.cursor.replace(KeyCursor::None);
         Ok(OK)
     });
@@ -170,7 +170,7 @@ unsafe extern "C" fn list_insert(key: *mut ModuleKey, index: c_long, element: *m
             return Ok(push(key, ListEnd::Head, element));
         }
         let position = resolve(index, length)?;
-        key.with_session(|session, key| session.insert_element(key, position, index < 0, element));
+        key.with_keys(|session, key| session.insert_element(key, position, index < 0, element));
         key.cursor.replace(KeyCursor::None);
         Ok(OK)
     });
@@ -185,7 +185,7 @@ unsafe extern "C" fn list_delete(key: *mut ModuleKey, index: c_long) -> c_int {
     // SAFETY: the caller promises it.
     let removed = unsafe { key_of_kind(key, KeyKind::List, KeyMode::WRITE) }.and_then(|key| {
         let index = resolve(index, length_of(key))?;
-        key.with_session(|session, key| session.remove_element(key, index));
+        key.with_keys(|session, key| session.remove_element(key, index));
         key.cursor.replace(KeyCursor::List);
         key.refresh_kind();
         Ok(OK)

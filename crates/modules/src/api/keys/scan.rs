@@ -10,8 +10,7 @@ use crate::functions;
 use crate::objects::context::Context;
 use crate::objects::key::{KeyMode, ModuleKey, store_direct_changes};
 use crate::objects::string::ModuleString;
-use crate::session;
-use crate::session::keys::{KeyKind, SessionKey, ValueScan};
+use crate::session::keys::{self, KeyKind, SessionKey, ValueScan};
 
 /// The functions of this file.
 pub const FUNCTIONS: Functions = functions![
@@ -74,7 +73,7 @@ unsafe fn open_found_key(context: *mut Context, db: u32, name: *mut ModuleString
     // SAFETY: the caller promises it.
     unsafe {
         let bytes = ModuleString::bytes_of(name);
-        let (identity, kind) = session::current(|session| {
+        let (identity, kind) = keys::current(|session| {
             let identity = session.locate_key(db, bytes, false)?;
             let key = SessionKey {
                 name: bytes,
@@ -110,7 +109,7 @@ unsafe extern "C" fn scan(
     let db = caller.caller.borrow().db;
     store_direct_changes();
     let mut names: Vec<Vec<u8>> = Vec::new();
-    let next = session::current(|session| {
+    let next = keys::current(|session| {
         session.scan_database(db, cursor.position.get(), &mut |name| names.push(name.to_vec()))
     });
     let Some(next) = next.flatten() else {
@@ -159,7 +158,7 @@ unsafe extern "C" fn scan_key(
         return 0;
     }
     let mut elements: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
-    let scanned = key.with_session(|session, key| {
+    let scanned = key.with_keys(|session, key| {
         session.scan_value(key, cursor.position.get(), &mut |name, value| {
             elements.push((name.to_vec(), value.map(<[u8]>::to_vec)));
         })
@@ -200,7 +199,7 @@ unsafe extern "C" fn db_size(context: *mut Context) -> c_ulonglong {
         return 0;
     };
     let db = context.caller.borrow().db;
-    session::current(|session| session.database_size(db)).unwrap_or(0)
+    keys::current(|session| session.database_size(db)).unwrap_or(0)
 }
 
 /// `RandomKey`: returns the name of a random key of the database.
@@ -214,7 +213,7 @@ unsafe extern "C" fn random_key(context: *mut Context) -> *mut ModuleString {
     };
     let db = context.caller.borrow().db;
     let mut name = null_mut();
-    session::current(|session| session.random_key(db, &mut |found| name = ModuleString::create(found)));
+    keys::current(|session| session.random_key(db, &mut |found| name = ModuleString::create(found)));
     context.own(name);
     name
 }
@@ -222,5 +221,5 @@ unsafe extern "C" fn random_key(context: *mut Context) -> *mut ModuleString {
 /// `ResetDataset`: deletes all keys.
 extern "C" fn reset_dataset(restarts_log: c_int, is_asynchronous: c_int) {
     store_direct_changes();
-    session::current(|session| session.reset_dataset(restarts_log != 0, is_asynchronous != 0));
+    keys::current(|session| session.reset_dataset(restarts_log != 0, is_asynchronous != 0));
 }

@@ -83,7 +83,7 @@ unsafe fn change_score(
             ZaddFlags::from_bits_truncate(*flags).conditions()
         }),
     };
-    let update = key.with_session(|session, key| session.change_score(key, member, change));
+    let update = key.with_keys(|session, key| session.change_score(key, member, change));
     let (result, score) = match update {
         Some(ScoreUpdate::Added(score)) => {
             key.set_kind(KeyKind::SortedSet);
@@ -143,10 +143,7 @@ unsafe extern "C" fn zset_score(key: *mut ModuleKey, member: *mut ModuleString, 
     let Some(key) = key.filter(|key| key.kind() == KeyKind::SortedSet) else {
         return ERR;
     };
-    match key
-        .with_session(|session, key| session.read_score(key, member))
-        .flatten()
-    {
+    match key.with_keys(|session, key| session.read_score(key, member)).flatten() {
         Some(found) => {
             if !score.is_null() {
                 // SAFETY: the caller promises it.
@@ -175,7 +172,7 @@ unsafe extern "C" fn zset_rem(key: *mut ModuleKey, member: *mut ModuleString, de
     let removal = match key.kind() {
         KeyKind::Empty => MemberRemoval::Missing,
         _ => key
-            .with_session(|session, key| session.remove_member(key, member))
+            .with_keys(|session, key| session.remove_member(key, member))
             .unwrap_or(MemberRemoval::Missing),
     };
     if removal == MemberRemoval::Emptied {
@@ -225,7 +222,7 @@ unsafe extern "C" fn zset_range_end_reached(key: *mut ModuleKey) -> c_int {
 /// Begins an iteration at one end of a range.
 fn start_range(key: &ModuleKey, range: SortedSetRange, is_last: bool) -> c_int {
     let current = key
-        .with_session(|session, key| session.member_in_range(key, &range, is_last))
+        .with_keys(|session, key| session.member_in_range(key, &range, is_last))
         .flatten();
     key.cursor.replace(KeyCursor::SortedSet(SortedSetCursor {
         range,
@@ -386,7 +383,7 @@ unsafe fn step(key: *mut ModuleKey, is_backward: bool) -> c_int {
         return 0;
     };
     let next = key
-        .with_session(|session, key| session.neighbor_in_range(key, &cursor.range, from, is_backward))
+        .with_keys(|session, key| session.neighbor_in_range(key, &cursor.range, from, is_backward))
         .flatten();
     match next {
         Some(next) => {

@@ -94,7 +94,7 @@ unsafe extern "C" fn stream_add(
     // SAFETY: the caller promises it; the strings are not changed during this call.
     let word = |index: usize| unsafe { ModuleString::bytes_of(*words.add(index)) };
     let fields: Vec<(&[u8], &[u8])> = (0..count).map(|pair| (word(2 * pair), word(2 * pair + 1))).collect();
-    let added = key.with_session(|session, key| session.add_entry(key, given, &fields));
+    let added = key.with_keys(|session, key| session.add_entry(key, given, &fields));
     match added.unwrap_or(Err(StreamAddError::WrongType)) {
         Ok(added) => {
             key.set_kind(KeyKind::Stream);
@@ -130,7 +130,7 @@ unsafe extern "C" fn stream_delete(key: *mut ModuleKey, id: *const ForeignStream
     if matches!(*key.cursor.borrow(), KeyCursor::Stream(_)) {
         return fail(libc::EBADF);
     }
-    match key.with_session(|session, key| session.remove_entry(key, id)) {
+    match key.with_keys(|session, key| session.remove_entry(key, id)) {
         Some(true) => OK,
         _ => fail(libc::ENOENT),
     }
@@ -229,7 +229,7 @@ fn next_entry(key: &ModuleKey, cursor: &mut StreamCursor) -> Result<StreamId, c_
     }
     let (range, is_reverse) = ((cursor.start, cursor.end), cursor.is_reverse);
     let fields = &mut cursor.fields;
-    let found = key.with_session(|session, key| {
+    let found = key.with_keys(|session, key| {
         session.read_entry(key, range, is_reverse, &mut |name, value| {
             fields.push((name.to_vec(), value.to_vec()))
         })
@@ -303,7 +303,7 @@ unsafe extern "C" fn stream_iterator_delete(key: *mut ModuleKey) -> c_int {
         with_cursor(key, KeyMode::WRITE, |key, cursor| {
             let id = cursor.current.take().ok_or(libc::ENOENT)?;
             cursor.fields.clear();
-            key.with_session(|session, key| session.remove_entry(key, id));
+            key.with_keys(|session, key| session.remove_entry(key, id));
             Ok(())
         })
     }
@@ -323,7 +323,7 @@ unsafe fn trim(key: *mut ModuleKey, flags: c_int, target: Option<TrimTarget>) ->
     match unsafe { key_of_kind(key, KeyKind::Stream, KeyMode::WRITE) } {
         Ok(key) => {
             let is_approximate = flags & TRIM_APPROXIMATELY != 0;
-            let removed = key.with_session(|session, key| session.trim_stream(key, target, is_approximate));
+            let removed = key.with_keys(|session, key| session.trim_stream(key, target, is_approximate));
             removed.unwrap_or(0) as c_longlong
         }
         Err(error) => {

@@ -37,10 +37,7 @@ unsafe extern "C" fn string_set(key: *mut ModuleKey, value: *mut ModuleString) -
     key.end_direct_access();
     // SAFETY: the caller promises it; the string is not changed during this call.
     let value = unsafe { ModuleString::bytes_of(value) };
-    if key
-        .with_session(|session, key| session.set_string(key, value))
-        .is_none()
-    {
+    if key.with_keys(|session, key| session.set_string(key, value)).is_none() {
         return ERR;
     }
     key.set_kind(KeyKind::String);
@@ -88,7 +85,7 @@ unsafe extern "C" fn string_truncate(key: *mut ModuleKey, length: usize) -> c_in
         _ => return ERR,
     }
     key.end_direct_access();
-    let done = key.with_session(|session, key| session.truncate_string(key, length));
+    let done = key.with_keys(|session, key| session.truncate_string(key, length));
     if done != Some(true) {
         return ERR;
     }

@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::ffi::c_char;
 use std::ptr::NonNull;
 
-use crate::session;
-use crate::session::keys::StringBytes;
+use crate::session::keys::{self, StringBytes};
 
 use super::ModuleKey;
 
@@ -91,7 +90,7 @@ impl ModuleKey {
         }
         // The handle of a reader would make the writer copy the value.
         self.end_direct_access();
-        let (length, bytes) = self.with_session(|session, key| session.read_string(key))??;
+        let (length, bytes) = self.with_keys(|session, key| session.read_string(key))??;
         let mut direct = self.direct.borrow_mut();
         if !for_writing {
             let pointer = pointer_to(&bytes);
@@ -115,7 +114,7 @@ impl ModuleKey {
         let present = copy.bytes();
         if present != stored.as_slice() {
             // The session is used without this key's other functions, which would come back here.
-            let is_stored = session::current(|session| session.overwrite_string(self.session_key(), present)).is_some();
+            let is_stored = keys::current(|session| session.overwrite_string(self.session_key(), present)).is_some();
             if is_stored {
                 stored.copy_from_slice(present);
             }

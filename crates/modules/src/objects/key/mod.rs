@@ -20,7 +20,7 @@ use std::ffi::c_int;
 use crate::objects::automatic::AutomaticObject;
 use crate::objects::context::Context;
 use crate::objects::string::ModuleString;
-use crate::session::keys::{KeyIdentity, KeyKind, LookupOptions, SessionKey};
+use crate::session::keys::{self, KeyIdentity, KeyKind, KeySession, LookupOptions, SessionKey};
 use crate::session::{self, Session};
 use direct::DirectAccess;
 
@@ -157,7 +157,7 @@ impl ModuleKey {
 
     /// Asks the session for the type of what is stored, after a change that may have created or deleted the value.
     pub fn refresh_kind(&self) {
-        let kind = self.with_session(|session, key| session.stored_kind(key));
+        let kind = self.with_keys(|session, key| session.stored_kind(key));
         self.set_kind(kind.unwrap_or_default());
     }
 
@@ -169,6 +169,12 @@ impl ModuleKey {
             identity: self.identity,
             has_value: self.kind.get() != KeyKind::Empty,
         }
+    }
+
+    /// Calls `run` with the access of the thread's session to keys, and the key. Returns `None` if it has no session.
+    pub fn with_keys<R>(&self, run: impl FnOnce(&mut dyn KeySession, SessionKey<'_>) -> R) -> Option<R> {
+        store_direct_changes();
+        keys::current(|session| run(session, self.session_key()))
     }
 
     /// Calls `run` with the thread's session and the key. Returns `None` if the thread has none.
@@ -190,7 +196,7 @@ impl ModuleKey {
     fn close(&self) {
         self.end_direct_access();
         if self.is_writable() && self.signals {
-            self.with_session(|session, key| session.signal_modified_key(key));
+            self.with_keys(|session, key| session.signal_modified_key(key));
         }
     }
 }

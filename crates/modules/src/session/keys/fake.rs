@@ -8,7 +8,9 @@ use weft_values::sorted_set::{LexEnd, LexRange};
 use weft_values::stream::{StreamId, TrimTarget};
 
 use super::*;
-use crate::session::fake::FakeSession;
+
+/// An entry of a stream: its id, and its fields with their values.
+pub type FakeEntry = (StreamId, Vec<(Vec<u8>, Vec<u8>)>);
 
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +26,7 @@ pub enum FakeValue {
     /// A sorted set, in its order.
     SortedSet(Vec<(f64, Vec<u8>)>),
     /// A stream.
-    Stream(Vec<(StreamId, Vec<(Vec<u8>, Vec<u8>)>)>),
+    Stream(Vec<FakeEntry>),
 }
 
 /// A key with its value.
@@ -51,6 +53,13 @@ pub struct FakeKeyspace {
     pub options: LookupOptions,
     /// `true` if eviction counts uses.
     pub counts_uses: bool,
+}
+
+/// The session of tests.
+#[derive(Default)]
+pub struct FakeSession {
+    /// The keys.
+    pub keyspace: FakeKeyspace,
 }
 
 /// The time of all commands.
@@ -487,12 +496,7 @@ impl ScanSession for FakeSession {
     }
 
     /// Shows a hash at once, and one member of a set in each step.
-    fn scan_value(
-        &mut self,
-        key: SessionKey<'_>,
-        cursor: u64,
-        visit: &mut dyn FnMut(&[u8], Option<&[u8]>),
-    ) -> ValueScan {
+    fn scan_value(&mut self, key: SessionKey<'_>, cursor: u64, visit: ElementVisitor<'_>) -> ValueScan {
         match self.keyspace.value(key) {
             Some(FakeValue::Hash(hash)) => {
                 hash.iter().for_each(|(name, value)| visit(name, Some(value)));

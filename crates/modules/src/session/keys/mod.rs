@@ -20,7 +20,7 @@ mod string;
 pub use hash::HashSession;
 pub use lifetime::LifetimeSession;
 pub use list::ListSession;
-pub use scan::{ScanSession, ValueScan};
+pub use scan::{ElementVisitor, ScanSession, ValueScan};
 pub use sorted_set::{
     MemberPosition, MemberRemoval, RangeEnd, ScoreChange, ScoreConditions, ScoreUpdate, SortedSetRange,
     SortedSetSession,
@@ -118,4 +118,9 @@ pub trait KeySession:
 
     /// Informs the clients that watch or cache a key that it has changed.
     fn signal_modified_key(&mut self, key: SessionKey<'_>);
+}
+
+/// Calls `run` with the access of this thread's session to keys. Returns `None` if the thread has no session.
+pub fn current<R>(run: impl FnOnce(&mut dyn KeySession) -> R) -> Option<R> {
+    super::current(|session| run(session))
 }

@@ -13,6 +13,9 @@ pub enum ValueScan {
     Whole,
 }
 
+/// The function that gets each element: a field with its value, a member, or a member with its score as text.
+pub type ElementVisitor<'v> = &'v mut dyn FnMut(&[u8], Option<&[u8]>);
+
 /// Walks over the keys of a database, and over the elements of a value.
 pub trait ScanSession {
     /// Returns the number of keys of a database.
@@ -26,14 +29,8 @@ pub trait ScanSession {
     /// `None` if the session does not hold the whole keyspace.
     fn scan_database(&mut self, db: u32, cursor: u64, visit: &mut dyn FnMut(&[u8])) -> Option<u64>;
 
-    /// Calls `visit` with some elements of a hash, set or sorted set from a cursor on: fields with values, members, or
-    /// members with scores as text.
-    fn scan_value(
-        &mut self,
-        key: SessionKey<'_>,
-        cursor: u64,
-        visit: &mut dyn FnMut(&[u8], Option<&[u8]>),
-    ) -> ValueScan;
+    /// Calls `visit` with some elements of a hash, set or sorted set from a cursor on.
+    fn scan_value(&mut self, key: SessionKey<'_>, cursor: u64, visit: ElementVisitor<'_>) -> ValueScan;
 
     /// Deletes all keys of all databases. With `restarts_log` the append-only file is closed before and rewritten
     /// afterwards. With `is_lazy` another thread frees the memory.

@@ -1,6 +1,7 @@
 //! Tests of the functions on lists, hashes, sorted sets and streams.
 
 use std::ffi::{c_int, c_long, c_longlong};
+use std::ptr::without_provenance_mut;
 
 use super::*;
 
@@ -56,11 +57,8 @@ fn elements_are_read_by_index_from_both_ends() {
             }
             for index in [3, -4, c_long::MIN, c_long::MAX] {
                 // SAFETY: the key is open.
-                assert_eq!(
-                    (take(unsafe { get(key, index) }), errno()),
-                    (None, libc::EDOM),
-                    "{index}"
-                );
+                let found = take(unsafe { get(key, index) });
+                assert_eq!((found, errno()), (None, libc::EDOM), "{index}");
             }
         });
         module.with_key("k", WRITE, |key| {
@@ -131,7 +129,7 @@ fn fields_are_set_read_and_removed() {
             function!("HashGet" as HashFunction),
         );
         let (f, g, v) = (Text::new("f"), Text::new("g"), Text::new("v"));
-        let (end, removal) = (null_mut::<ModuleString>(), 1 as *mut ModuleString);
+        let (end, removal) = (null_mut::<ModuleString>(), without_provenance_mut::<ModuleString>(1));
         let (if_missing, if_present, c_names, exists, count_all) = (1, 2, 4, 8, 16);
         // SAFETY: the keys are open, and the arguments are pairs of strings that end with null.
         unsafe {

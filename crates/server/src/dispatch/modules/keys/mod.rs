@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 /// What a function needs besides the key.
 #[derive(Clone, Copy)]
-struct EditContext<'s> {
+pub(in crate::dispatch) struct EditContext<'s> {
     /// The server, for its parameters.
     server: &'s Arc<Server>,
     /// The time at which fields expire, in milliseconds since the Unix epoch.
@@ -258,3 +258,6 @@ impl KeySession for ModuleSession<'_, '_> {
         self.open_write(key, true, |write, _| write.signal_modified());
     }
 }
+
+#[cfg(test)]
+mod tests;

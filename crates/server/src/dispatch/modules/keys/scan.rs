@@ -1,7 +1,7 @@
 //! Walks of modules over keys and elements, and their functions on whole databases.
 
 use weft_base::DbIndex;
-use weft_modules::session::keys::{ScanSession, SessionKey, ValueScan};
+use weft_modules::session::keys::{ElementVisitor, ScanSession, SessionKey, ValueScan};
 use weft_table::EntryRef;
 use weft_values::Value;
 use weft_values::hash::HashRef;
@@ -20,10 +20,7 @@ use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, count_hidden_keys, walk
 /// The number of keys or elements that a step of a walk visits.
 const STEP: usize = 10;
 
-/// The function that gets each element with its value.
-type Visit<'v> = &'v mut dyn FnMut(&[u8], Option<&[u8]>);
-
-fn scan_hash(hash: HashRef<'_>, cursor: u64, now_ms: u64, visit: Visit<'_>) -> ValueScan {
+fn scan_hash(hash: HashRef<'_>, cursor: u64, now_ms: u64, visit: ElementVisitor<'_>) -> ValueScan {
     match hash {
         HashRef::Large(hash) if hash.encoding_name() == "hashtable" => {
             ValueScan::Next(hash.scan(cursor, STEP, now_ms, &mut |record| {
@@ -40,7 +37,7 @@ fn scan_hash(hash: HashRef<'_>, cursor: u64, now_ms: u64, visit: Visit<'_>) -> V
     }
 }
 
-fn scan_set(set: SetView<'_>, cursor: u64, visit: Visit<'_>) -> ValueScan {
+fn scan_set(set: SetView<'_>, cursor: u64, visit: ElementVisitor<'_>) -> ValueScan {
     let next = set.scan(cursor, STEP, |member| {
         visit(member.text(&mut [0; DECIMAL_MAX_BYTES]), None)
     });
@@ -50,7 +47,7 @@ fn scan_set(set: SetView<'_>, cursor: u64, visit: Visit<'_>) -> ValueScan {
     }
 }
 
-fn scan_sorted_set(set: SortedSetView<'_>, cursor: u64, visit: Visit<'_>) -> ValueScan {
+fn scan_sorted_set(set: SortedSetView<'_>, cursor: u64, visit: ElementVisitor<'_>) -> ValueScan {
     let is_skiplist = matches!(set, SortedSetView::Large(set) if set.encoding() == SortedSetEncoding::Skiplist);
     let mut text = Vec::with_capacity(32);
     let next = set.scan(cursor, STEP, |member, score| {
@@ -64,7 +61,7 @@ fn scan_sorted_set(set: SortedSetView<'_>, cursor: u64, visit: Visit<'_>) -> Val
     }
 }
 
-fn scan_entry(entry: EntryRef<'_, Value>, cursor: u64, now_ms: u64, visit: Visit<'_>) -> ValueScan {
+fn scan_entry(entry: EntryRef<'_, Value>, cursor: u64, now_ms: u64, visit: ElementVisitor<'_>) -> ValueScan {
     let value = entry.value();
     if let Ok(hash) = value_as_hash(value) {
         scan_hash(hash, cursor, now_ms, visit)
@@ -122,7 +119,7 @@ impl ScanSession for ModuleSession<'_, '_> {
         })
     }
 
-    fn scan_value(&mut self, key: SessionKey<'_>, cursor: u64, visit: Visit<'_>) -> ValueScan {
+    fn scan_value(&mut self, key: SessionKey<'_>, cursor: u64, visit: ElementVisitor<'_>) -> ValueScan {
         let now_ms = self.access_context().now_ms;
         self.with_stored(key, |entry| scan_entry(entry, cursor, now_ms, visit))
             .unwrap_or(ValueScan::WrongType)
