@@ -79,7 +79,7 @@ fn load_file(input: impl Read, config: &Config, threads: LoadThreads) -> LoadedK
     let loaded = match RdbInput::open(input, config) {
         Err(fault) => Err((0, fault)),
         Ok(mut opened) => opened.load(&mut RdbLoader {
-            decode_modules: &mut decode_in_place,
+            decode_modules: &decode_in_place,
             destination: LoadDestination::Keyspace(&mut all),
             hasher: &keyspace.hasher,
             counts: &keyspace.counts,

@@ -17,7 +17,6 @@ use weft_modules::session::Session;
 use weft_os::sync::mpsc::{RecvTimeoutError, sync_channel};
 
 use super::{BlockedClientEvent, Message, Server};
-use crate::keyspace::Exclusive;
 use crate::keyspace::ready_keys::ReadyKey;
 
 /// The worker on which the code of modules runs.
@@ -30,8 +29,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub trait HomeThread {
     /// Calls `run` with a session. What is done with it is one unit of the propagation log.
     fn with_session(&mut self, run: &mut dyn FnMut(&mut dyn Session));
-    /// Calls `run` with the whole keyspace.
-    fn with_keyspace(&mut self, run: &mut dyn FnMut(&mut Exclusive<'_>));
     /// Serves the calls of modules that wait for these keys.
     fn serve_module_calls(&mut self, keys: VecDeque<ReadyKey>);
     /// Ends a blocked call of a module with this reply; `None` if its time is over.

@@ -160,6 +160,7 @@ pub(crate) fn parse_type_name(name: &[u8]) -> Result<&'static str, CommandError>
     TYPE_NAMES
         .into_iter()
         .find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+        .or_else(|| weft_modules::module::types::find_by_name(name, true).map(|kind| kind.name))
         .ok_or_else(|| CommandError::with_word("ERR unknown type name '", name, "'"))
 }
 

@@ -11,6 +11,7 @@ use crate::keyspace::effects::{Effects, Hooks, RemovalCause};
 use crate::keyspace::key_identity::LocalExpiry;
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::module_values::{note_object_unlinked, note_unlinked};
+use crate::clients_waiting::blocking::WaitedKind;
 use crate::keyspace::ready_keys::{self, ReadyKey};
 use crate::keyspace::{InterestedClients, Slot, SlotHeader, SlotTable};
 use crate::notify::keyspace_event::KeyspaceEvent;
@@ -574,10 +575,10 @@ impl KeyWrite<'_> {
     fn wake_blocked_clients(&mut self, interested: &InterestedClients) {
         let kind = ready_keys::blocking_kind_of(self.stored());
         if interested.blocked.has_waiter_for(self.db, self.name, kind) {
-            ready_keys::add_ready_key(
-                &mut self.effects.ready,
-                ReadyKey::new(self.db, self.slot, self.hash, self.name),
-            );
+            let is_new_or_deleted = self.table.len() != self.keys_before;
+            let mut key = ReadyKey::new(self.db, self.slot, self.hash, self.name);
+            key.reaches_modules = is_new_or_deleted || kind == WaitedKind::Stream;
+            ready_keys::add_ready_key(&mut self.effects.ready, key);
         }
     }
 

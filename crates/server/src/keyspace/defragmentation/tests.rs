@@ -96,6 +96,7 @@ fn text_of(value: &Value) -> String {
             let pairs = entries.map(|entry| format!("{:?}", entry.pairs().collect::<Vec<_>>()));
             pairs.collect()
         }
+        Value::Module(value) => unreachable!("the test has no value of a module: {value:?}"),
     }
 }
 

@@ -199,7 +199,7 @@ impl From<DecodeError> for RdbFault {
 
 /// Decodes records for a loader: called with all records of a file, and with the keyspace if the loader has exclusive
 /// mode.
-pub type DecodeRecords<'l> = &'l mut dyn FnMut(Vec<UndecodedRecord>, Option<&mut Exclusive<'_>>) -> DecodedRecords;
+pub type DecodeRecords<'l> = &'l dyn Fn(Vec<UndecodedRecord>, Option<&mut Exclusive<'_>>) -> DecodedRecords;
 
 /// Decodes records on the calling thread.
 pub fn decode_in_place(records: Vec<UndecodedRecord>, _: Option<&mut Exclusive<'_>>) -> DecodedRecords {

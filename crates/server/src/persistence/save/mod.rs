@@ -484,7 +484,7 @@ fn load_file(
     let before = progress.loaded_bytes.load(Ordering::Relaxed);
     let report = |bytes| progress.loaded_bytes.store(before + bytes, Ordering::Relaxed);
     let used_memory = |bytes| progress.used_memory_bytes.store(bytes, Ordering::Relaxed);
-    let mut decode_modules = |records, all: Option<&mut Exclusive<'_>>| match all {
+    let decode_modules = |records, all: Option<&mut Exclusive<'_>>| match all {
         Some(all) => decode_in_exclusive_mode(server, all, thread_index, records),
         None => decode(records),
     };
@@ -503,7 +503,7 @@ fn load_file(
             Some(tell) => Some(tell),
             None => None,
         },
-        decode_modules: &mut decode_modules,
+        decode_modules: &decode_modules,
         // Other clients get `-LOADING` meanwhile only at startup.
         progress: server
             .replication

@@ -166,6 +166,7 @@ fn load_dump(server: &Server, bytes: &[u8]) -> (Keyspace, u64) {
             should_replace: false,
             threads: LoadThreads::READER_ONLY,
             on_dropped_key: None,
+            decode_modules: &decode_in_place,
             progress: None,
         },
     );

@@ -13,6 +13,7 @@
 //! The header of the dump is checked before any data is dropped. While a dump is loaded, the primary is sent an empty
 //! line every [`KEEPALIVE_INTERVAL`], so that it does not consider this server dead.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -500,9 +501,11 @@ fn load_into_staging<R: Read>(
     };
     let thread_index = ThreadIndex::new(seat.index());
     // The code of modules needs exclusive mode, which the load into staging tables does not have.
-    let mut decode_modules = |records, _: Option<&mut Exclusive<'_>>| {
+    let seat = RefCell::new(seat);
+    let decode_modules = |records, _: Option<&mut Exclusive<'_>>| {
         let (mut records, mut decoded) = (Some(records), DecodedRecords::default());
-        let mut home = snapshot::summon_home(server, seat);
+        let mut seat = seat.borrow_mut();
+        let mut home = snapshot::summon_home(server, &seat);
         server.call_modules(&mut seat.exclusive(), thread_index, &mut home, &mut || {
             if let Some(records) = records.take() {
                 decoded = decode(records);
@@ -511,7 +514,7 @@ fn load_into_staging<R: Read>(
         decoded
     };
     let mut loader = RdbLoader {
-        decode_modules: &mut decode_modules,
+        decode_modules: &decode_modules,
         destination: LoadDestination::Staging(&mut data),
         hasher: &server.keyspace.hasher,
         counts,

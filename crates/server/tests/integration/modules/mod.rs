@@ -4,11 +4,15 @@
 mod calls;
 mod functions;
 mod home_way;
+mod keys;
 mod lifecycle;
 mod memory;
 mod misuse;
+mod registry;
 mod replies;
 mod slot_safe;
+mod types;
+mod users;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -78,6 +78,7 @@ impl Fixture {
             config: &self.config,
             clock: AccessClock::default(),
             key_delay: KeyDelay::None,
+            modules: &ModuleRecords::default(),
         };
         let path = FixedPath::new(path);
         let written = write_file(path.with_extension("temporary"), RdbFilePurpose::Dump, &contents);
@@ -131,6 +132,7 @@ fn loader_into<'l, 'p>(
         should_replace: false,
         threads: LoadThreads::READER_ONLY,
         on_dropped_key: None,
+        decode_modules: &decode_in_place,
         progress: None,
     }
 }
