@@ -160,3 +160,82 @@ fn set_reads_the_key_only_with_get() {
         KeyFlags::of(&[KeyFlags::RW, KeyFlags::ACCESS, KeyFlags::UPDATE])
     );
 }
+
+/// A module that names the second and third words as keys, unless the thread may not call it.
+struct SecondAndThird {
+    may_be_called: bool,
+}
+
+impl crate::spec::KeyFinder for SecondAndThird {
+    fn find_keys(&self, words: &[&[u8]]) -> Option<Vec<(usize, KeyFlags)>> {
+        let keys = [2, 3, words.len(), 900].map(|index| (index, KeyFlags::RO));
+        self.may_be_called.then(|| keys.to_vec())
+    }
+}
+
+fn module_command(finder: &'static SecondAndThird, key_specs: &'static [KeySpec]) -> CommandSpec {
+    let mut spec = crate::spec::command("m.keys", -1, crate::spec::Group::Module, "").keys(key_specs);
+    spec.special_keys = SpecialKeys::Module(ModuleKeys(finder));
+    spec.key_shape = KeyShape::Complex;
+    spec
+}
+
+fn indexes(spec: &CommandSpec, line: &str) -> Vec<usize> {
+    walked_keys(spec, &words(line)).iter().map(|key| key.index).collect()
+}
+
+#[test]
+fn modules_are_asked_for_keys_if_their_specs_do_not_tell() {
+    static ASKED: SecondAndThird = SecondAndThird { may_be_called: true };
+    static NOT_ASKED: SecondAndThird = SecondAndThird { may_be_called: false };
+    const RELIABLE: &[KeySpec] = &[crate::spec::keys(1, &[KeyFlags::RO])];
+    const VARIABLE: &[KeySpec] = &[crate::spec::keys(1, &[KeyFlags::RW, KeyFlags::VARIABLE_FLAGS])];
+    const UNKNOWN: &[KeySpec] = &[crate::spec::unknown_keys(&[KeyFlags::RO])];
+    let line = "m.keys a b c d";
+    for (key_specs, asked, not_asked) in [
+        (&[][..], vec![2, 3], vec![]),
+        (RELIABLE, vec![1], vec![1]),
+        (VARIABLE, vec![2, 3], vec![1]),
+        (UNKNOWN, vec![2, 3], vec![]),
+    ] {
+        assert_eq!(indexes(&module_command(&ASKED, key_specs), line), asked);
+        assert_eq!(indexes(&module_command(&NOT_ASKED, key_specs), line), not_asked);
+    }
+}
+
+#[test]
+fn specs_of_modules_may_have_any_numbers() {
+    let range = |first, last, step, limit| KeySpec {
+        find: FindKeys::Range { last, step, limit },
+        ..crate::spec::keys(first, &[KeyFlags::RW])
+    };
+    let count = |index, first, step| KeySpec {
+        find: FindKeys::KeyNum { index, first, step },
+        ..crate::spec::keys(1, &[KeyFlags::RW])
+    };
+    let numbers = [i32::MIN, -300, -1, 0, 1, 2, 300, i32::MAX];
+    let args = words("m.keys 3 b c d e 9223372036854775807");
+    for a in numbers {
+        for b in numbers {
+            for c in numbers {
+                let specs = [range(a, b, c, 0), range(a, b, 1, c), count(a, b, c)];
+                for key_spec in specs {
+                    let specs: &'static [KeySpec] = Box::leak(Box::new([key_spec]));
+                    let spec = crate::spec::command("m.keys", -1, crate::spec::Group::Module, "").keys(specs);
+                    for key in walked_keys(&spec, &args) {
+                        assert!((1..args.len()).contains(&key.index), "{key_spec:?}");
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(indexes(&crate::spec::command("m.keys", -1, crate::spec::Group::Module, "").keys(Box::leak(Box::new([range(1, 0, 0, 0)]))), "m.keys a b"), [1]);
+}
+
+#[test]
+fn modules_may_have_more_specs_than_the_table() {
+    let many: Vec<KeySpec> = (1..=9).map(|index| crate::spec::keys(index, &[KeyFlags::RO])).collect();
+    let spec = crate::spec::command("m.keys", -1, crate::spec::Group::Module, "").keys(many.leak());
+    assert_eq!(indexes(&spec, "m.keys a b c d e f g h i j"), (1..=9).collect::<Vec<_>>());
+    assert_eq!(indexes(&spec, "m.keys a b"), [], "a failing spec discards the keys of the others");
+}

@@ -51,6 +51,9 @@ const LOG_REASONS: [DenialReason; 5] = [
     DenialReason::Database,
 ];
 
+/// The result of `SetModuleUserACL` for a wrong rule, which is another one than elsewhere, as in Valkey.
+const WRONG_RULE: c_int = -1;
+
 /// The uses of a key that a user may be asked about (`VALKEYMODULE_CMD_KEY_*`).
 mod key_use {
     pub const ACCESS: u32 = 1 << 4;
@@ -133,7 +136,7 @@ unsafe extern "C" fn set_user_rule(user: *mut ModuleUser, rule: *const c_char) -
     };
     match change_user(account, &[rule.to_vec()]) {
         Ok(()) => OK,
-        Err(_) => ERR,
+        Err(_) => WRONG_RULE,
     }
 }
 

@@ -254,19 +254,7 @@ fn reply_with_server_properties(ctx: &mut Context<'_, '_>) {
     reply.bulk(b"role");
     reply.bulk(role.as_bytes());
     reply.bulk(b"modules");
-    reply.array(usize::from(has_scripts));
-    if has_scripts {
-        // Valkey loads its script engine as a module, which clients see in this list.
-        reply.map(4);
-        reply.bulk(b"name");
-        reply.bulk(b"lua");
-        reply.bulk(b"ver");
-        reply.integer(1);
-        reply.bulk(b"path");
-        reply.bulk(b"lua");
-        reply.bulk(b"args");
-        reply.array(0);
-    }
+    crate::commands::server::modules::write_list(reply, has_scripts);
     if !zone.is_empty() {
         reply.bulk(b"availability_zone");
         reply.bulk(&zone);

@@ -37,16 +37,22 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
+    write_list(&mut ctx.reply, true);
+    Ok(())
+}
+
+/// Writes the list of modules, as MODULE LIST and HELLO show it.
+pub fn write_list(reply: &mut Reply<'_>, has_scripts: bool) {
     let modules = loading::loaded();
-    let reply = &mut ctx.reply;
-    reply.array(1 + modules.len());
-    write_module(reply, SCRIPT_ENGINE_NAME, 1, SCRIPT_ENGINE_NAME, &[]);
+    reply.array(usize::from(has_scripts) + modules.len());
+    if has_scripts {
+        write_module(reply, SCRIPT_ENGINE_NAME, 1, SCRIPT_ENGINE_NAME, &[]);
+    }
     for module in &modules {
         let version = i64::from(module.version.load(Ordering::Relaxed));
         let args = module.args.lock();
         write_module(reply, module.name().as_bytes(), version, module.path.as_bytes(), &args);
     }
-    Ok(())
 }
 
 fn write_module(reply: &mut Reply<'_>, name: &[u8], version: i64, path: &[u8], args: &[Vec<u8>]) {

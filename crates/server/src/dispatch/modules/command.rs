@@ -18,7 +18,7 @@ use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::{Exclusive, GatePassage};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
-use crate::net::client::Client;
+use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
@@ -125,6 +125,7 @@ fn run_with_access<'p>(
         wait.command = request.command.id as usize;
         wait.request_bytes = request.plan.end - request.plan.start;
         wait.logged_command = Some(record::logged_command(request.command, args, client));
+        client.redacted_arguments.clear();
         thread.unserved.extend(unserved.map(|unserved| *unserved));
         return Outcome::After(NextStep::BlockByModule(wait));
     }
@@ -137,6 +138,7 @@ fn run_with_access<'p>(
     record::log_if_exceeded(&thread.server, request.command, thresholds, &ending, || {
         record::logged_command(request.command, args, client)
     });
+    client.redacted_arguments.clear();
     if thread.tunables.slot_stats {
         slot_stats::count_plan(thread, request, keys, client, input, &ending);
     }
@@ -178,6 +180,7 @@ pub fn run_in_transaction<'p>(
         }
     };
     thread.effects.hooks = thread.server.keyspace.hooks.current();
+    client.flags.set(ClientFlags::EXECUTING, true);
     let mut call = ModuleCall::default();
     let mut session = ModuleSession {
         thread,
@@ -188,6 +191,7 @@ pub fn run_in_transaction<'p>(
     };
     let reply = run_code(&mut session, command, binding, args);
     finish_call(&mut session, command, args, keys);
+    client.flags.set(ClientFlags::EXECUTING, false);
     execution_order::note_call(client, &NextStep::Reply, args.iter());
     client.redacted_arguments.clear();
     append_reply(thread, reply, output)
