@@ -137,6 +137,7 @@ fn replicas_and_files_get_what_modules_write() {
         assert_eq!(on_replica.call(&["MGET", "a", "b", "c"]), "(2 2 3)");
         assert!(on_replica.call(&["home.add", "a"]).starts_with("READONLY"));
         drop(client);
+        primary.kill();
         primary.start_again();
         let mut client = Client::connect(primary.port);
         assert_eq!(client.call(&["MGET", "a", "b", "c"]), "(2 2 3)");

@@ -30,7 +30,7 @@ fn a_module_is_loaded_listed_and_unloaded() {
         assert_eq!(client.call(&["MODULE", "UNLOAD", "home"]), "OK");
         assert_eq!(
             client.call(&["home.check"]),
-            "ERR unknown command 'home.check', with args beginning with: "
+            "ERR unknown command 'home.check', with args beginning with:"
         );
         assert!(!client.call(&["MODULE", "LIST"]).contains("home"));
         assert_eq!(client.call(&["MODULE", "LOAD", &path]), "OK", "it can be loaded again");
