@@ -109,9 +109,13 @@ pub fn run_command(command: &'static ModuleCommand, session: &mut dyn Session, c
             function(context.as_pointer(), strings.as_mut_ptr(), strings.len() as c_int);
             context.strings.set(&[]);
         }
-        for string in strings {
+        match context.blocked.begun.borrow().as_ref() {
             // SAFETY: this function is a holder of each string.
-            unsafe { ModuleString::release(string) };
+            Some(blocked) => unsafe { blocked.keep_strings(strings) },
+            None => strings.into_iter().for_each(|string| {
+                // SAFETY: as above.
+                unsafe { ModuleString::release(string) };
+            }),
         }
         context.end()
     })

@@ -34,6 +34,12 @@ use weft_os::time::{SystemTime, UNIX_EPOCH};
 use super::script_buffers::ScriptBuffers;
 use super::tunables::Tunables;
 
+/// A worker that can serve its other connections while one of its commands runs.
+pub trait IdleTurns {
+    /// Serves the connections. The gate is open.
+    fn serve_meanwhile(&mut self);
+}
+
 /// The state that a worker keeps from command to command.
 pub struct ThreadState {
     /// The server.
@@ -62,6 +68,8 @@ pub struct ThreadState {
     pub moving: Option<SlotMigration>,
     /// The home worker, while this thread is in exclusive mode and runs code of modules there.
     pub home_standby: Option<HomeStandby>,
+    /// `true` while the home worker uses this state, because this thread has lent it.
+    pub is_lent_to_home: bool,
     /// The replication state bits at the last passage of the gate.
     pub replication_state: ReplicationState,
     /// A copy of the configuration parameters that commands read.
@@ -165,6 +173,7 @@ impl ThreadState {
             unit_time: None,
             moving: None,
             home_standby: None,
+            is_lent_to_home: false,
             replication_state: server.replication.state_bits(),
             tunables,
             may_leave: true,
@@ -237,6 +246,13 @@ impl ThreadState {
         self.effects.keeps_expired = self.replication_state.expiry_is_remote();
         self.has_killed_clients = self.server.clients.directory.has_killed_clients();
         self.refresh_cluster_view();
+    }
+
+    /// Gives what has been written so far its place in the log, because other threads are about to see it.
+    pub fn begin_visible_part(&mut self) {
+        if self.effects.log_writer.has_pending_ops() {
+            self.effects.log_writer.commit();
+        }
     }
 
     /// Records in the client, and for the watchdog, that a command is about to run.

@@ -101,6 +101,8 @@ struct State {
     measured_from: Option<Instant>,
     /// The time that the module has measured.
     measured: Duration,
+    /// The strings in which the module got the words of the command. Modules use them until they unblock the client.
+    strings: Vec<*mut ModuleString>,
 }
 
 // SAFETY: the pointers are only passed back to the module, or used where rule 1 of the crate allows it.
@@ -178,11 +180,20 @@ impl BlockedClient {
                 contexts: Vec::new(),
                 measured_from: None,
                 measured: Duration::ZERO,
+                strings: Vec::new(),
             }),
         });
         blocked.module.usage.blocked_clients.fetch_add(1, Ordering::AcqRel);
         BLOCKED.lock().insert(blocked.as_pointer() as usize, blocked.clone());
         blocked
+    }
+
+    /// Keeps the strings in which the module got the words of the command, and their places in memory.
+    ///
+    /// # Safety
+    /// The caller is a holder of each string, and gives that up.
+    pub unsafe fn keep_strings(&self, strings: Vec<*mut ModuleString>) {
+        self.state.lock().strings = strings;
     }
 
     /// Returns the pointer that the module gets.
@@ -475,6 +486,15 @@ impl BlockedClient {
     /// Returns the protocol of its reply.
     pub fn protocol(&self) -> Protocol {
         self.caller.protocol
+    }
+}
+
+impl Drop for BlockedClient {
+    fn drop(&mut self) {
+        for string in self.state.get_mut().strings.drain(..) {
+            // SAFETY: this object is a holder of each string.
+            unsafe { ModuleString::release(string) };
+        }
     }
 }
 

@@ -370,7 +370,12 @@ impl ModuleSession<'_, '_> {
     ) -> Option<BegunWait> {
         let start = self.thread.ticks;
         self.thread.ticks = self.thread.timer.raw();
+        let last_command = client.last_command;
         self.thread.begin_command(client, call.command);
+        if call.binding.mode == HandlerMode::Script {
+            // Logs show the command of the client, if one of the script's is denied.
+            client.last_command = last_command;
+        }
         let was_muted = self.thread.effects.log_writer.is_muted;
         self.thread.effects.log_writer.is_muted |= !call.flags.contains(CallFlags::REPLICATE);
         let permissions = (self.thread.may_leave, self.thread.may_block);
@@ -491,6 +496,12 @@ impl ModuleSession<'_, '_> {
         output: &mut Output,
     ) -> CallResult {
         let (thread, pass) = (&mut *self.thread, self.pass);
+        if matches!(call.command.full_name, "subscribe" | "psubscribe") {
+            return Err(CommandError::from_text(format!(
+                "ERR {} isn't allowed for a DENY BLOCKING client",
+                call.command.full_name.to_uppercase()
+            )));
+        }
         if let Some(view) = &thread.view
             && let Err(error) = redirect::check_script_keys(
                 view,
