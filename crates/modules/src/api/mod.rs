@@ -11,7 +11,9 @@ pub mod keys;
 pub mod defragmentation;
 pub mod dicts;
 pub mod digest;
+pub mod events;
 pub mod events_and_time;
+pub mod info;
 pub mod io;
 pub mod logging;
 pub mod memory;
@@ -61,6 +63,7 @@ const EXTRA_PREFIX: &str = "WeftModule_";
 const SUBJECTS: &[Functions] = &[
     context::FUNCTIONS,
     blocked_clients::FUNCTIONS,
+    events::FUNCTIONS,
     events_and_time::FUNCTIONS,
     registry::FUNCTIONS,
     users::FUNCTIONS,
@@ -74,6 +77,7 @@ const SUBJECTS: &[Functions] = &[
     logging::FUNCTIONS,
     calls::FUNCTIONS,
     types::FUNCTIONS,
+    info::FUNCTIONS,
     io::FUNCTIONS,
     digest::FUNCTIONS,
     defragmentation::FUNCTIONS,

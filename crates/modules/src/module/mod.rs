@@ -5,6 +5,8 @@
 
 pub mod authentication;
 pub mod command;
+pub mod info;
+pub mod keyspace_events;
 pub mod loading;
 pub mod post_jobs;
 pub mod registered_commands;
@@ -43,6 +45,8 @@ pub struct Module {
     unloaded: AtomicBool,
     /// What keeps it from being unloaded.
     pub usage: Usage,
+    /// The function that adds its sections to INFO.
+    pub info: OnceLock<info::InfoFunction>,
     /// Its commands.
     pub commands: registered_commands::RegisteredCommands,
     /// The file. Closed when the module is unloaded.
@@ -95,6 +99,7 @@ impl Module {
             loading: AtomicBool::new(true),
             unloaded: AtomicBool::new(false),
             usage: Usage::default(),
+            info: OnceLock::new(),
             commands: registered_commands::RegisteredCommands::default(),
             library: Mutex::default(),
             cleanups: Mutex::default(),

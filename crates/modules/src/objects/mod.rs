@@ -9,6 +9,7 @@ pub mod defragmentation;
 pub mod dict;
 pub mod key;
 pub mod digest;
+pub mod info;
 pub mod io;
 pub mod key_options;
 pub mod pool;

@@ -9,8 +9,10 @@ pub mod blocking;
 pub mod calls;
 pub mod clock;
 pub mod context;
+pub mod events;
 #[cfg(test)]
 pub mod fake;
+pub mod info;
 pub mod keys;
 pub mod latency;
 pub mod lending;
@@ -26,10 +28,10 @@ use crate::objects::key::store_direct_changes;
 use crate::objects::value;
 
 /// A thread's access to the keyspace while a function of a module runs.
-pub trait Session: blocking::BlockingSession + users::UserSession + context::ContextSession + types::TypesSession + calls::CallSession + keys::KeySession {}
+pub trait Session: events::EventSession + blocking::BlockingSession + users::UserSession + context::ContextSession + types::TypesSession + calls::CallSession + keys::KeySession {}
 
 /// The server without its data.
-pub trait Host: blocking::BlockingHost + users::UserHost + registry::RegistryHost + context::ContextHost + latency::LatencyHost + types::TypesHost + calls::CallHost + Send + Sync {}
+pub trait Host: events::EventHost + info::InfoHost + blocking::BlockingHost + users::UserHost + registry::RegistryHost + context::ContextHost + latency::LatencyHost + types::TypesHost + calls::CallHost + Send + Sync {}
 
 static HOST: OnceLock<&'static dyn Host> = OnceLock::new();
 

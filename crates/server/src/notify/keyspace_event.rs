@@ -26,6 +26,8 @@ pub enum EventClass {
     New,
     /// `m`: a reader did not find a key.
     Missed,
+    /// `d`: an event of a module.
+    Module,
     /// No letter: the value changed, but nothing is published.
     Silent,
 }

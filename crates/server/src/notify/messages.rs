@@ -22,6 +22,7 @@ use crate::observability::slot_stats::SlotFigure;
 use crate::state::Server;
 use weft_base::slots::cluster_slot;
 use weft_config::{id, keyspace_events};
+use weft_modules::module::keyspace_events::{self as module_events, KeyEvent};
 use weft_os::time::Instant;
 
 /// The longest time for which a thread that is no worker waits for a full mailbox before it goes on.
@@ -137,6 +138,22 @@ impl<'a> NotificationSender<'a> {
         stats.add(self.counter_row, slot, SlotFigure::BytesOut, bytes as u64);
     }
 
+    /// Publishes an event of a module. The modules that have subscribed to it get it otherwise.
+    pub fn publish_event_now(&mut self, db: DbIndex, name: &[u8], event: KeyspaceEvent) {
+        let classes = self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
+        self.publish_event(classes, db, name, event);
+    }
+
+    /// Sends events to the home worker, for modules that have subscribed to their classes.
+    #[cold]
+    fn send_to_modules(&self, events: Vec<KeyEvent>) {
+        self.server.run_session_at_home(move |session| {
+            for event in &events {
+                module_events::deliver(session, event);
+            }
+        });
+    }
+
     /// Publishes an event, to the channel of its key and to that of its name.
     fn publish_event(&mut self, classes: i64, db: DbIndex, name: &[u8], event: KeyspaceEvent) {
         if classes & class_flag(event.class) == 0
@@ -219,14 +236,29 @@ impl<'a> NotificationSender<'a> {
     #[cold]
     fn send_changes(&mut self, changed_by: Option<ClientId>) {
         let classes = self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
+        let of_modules = i64::from(module_events::subscribed_classes());
+        let mut for_modules = Vec::new();
         let mut changes = std::mem::take(&mut self.effects.changes);
         for Change { db, name, kind: what } in changes.drain(..) {
             match what {
-                ChangeKind::Event(event) => self.publish_event(classes, db, &name, event),
+                ChangeKind::Event(event) => {
+                    self.publish_event(classes, db, &name, event);
+                    if of_modules & class_flag(event.class) != 0 {
+                        for_modules.push(KeyEvent {
+                            class: class_flag(event.class) as i32,
+                            name: event.name,
+                            db: db.get() as u32,
+                            key: name,
+                        });
+                    }
+                }
                 ChangeKind::Value => self.invalidate_key(name, changed_by),
             }
         }
         self.effects.changes = changes;
+        if !for_modules.is_empty() {
+            self.send_to_modules(for_modules);
+        }
     }
 
     /// Invalidates all keys for all tracking clients, because a database was emptied.
@@ -338,8 +370,28 @@ fn class_flag(class: EventClass) -> i64 {
         EventClass::Evicted => keyspace_events::EVICTED,
         EventClass::New => keyspace_events::NEW,
         EventClass::Missed => keyspace_events::KEY_MISS,
+        EventClass::Module => keyspace_events::MODULE,
         EventClass::Silent => 0,
     }
+}
+
+/// Returns the class that a letter of `notify-keyspace-events` enables.
+pub fn class_of_flag(flag: i64) -> Option<EventClass> {
+    let classes = [
+        EventClass::Generic,
+        EventClass::String,
+        EventClass::Hash,
+        EventClass::Set,
+        EventClass::SortedSet,
+        EventClass::List,
+        EventClass::Stream,
+        EventClass::Expired,
+        EventClass::Evicted,
+        EventClass::New,
+        EventClass::Missed,
+        EventClass::Module,
+    ];
+    classes.into_iter().find(|class| class_flag(*class) == flag)
 }
 
 /// Returns a client as the registry of subscriptions identifies it.
@@ -376,8 +428,9 @@ pub fn stop_tracking(server: &Server, client: &mut Client) {
     }
 }
 
-/// Updates the hook for keyspace events to the configured classes.
+/// Updates the hook for keyspace events to the configured classes and those that modules have subscribed to.
 pub fn update_event_hook(server: &Server) {
     let classes = server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
-    server.keyspace.hooks.set(Hooks::EVENTS, classes != 0);
+    let is_on = classes != 0 || module_events::subscribed_classes() != 0;
+    server.keyspace.hooks.set(Hooks::EVENTS, is_on);
 }

@@ -4,9 +4,12 @@ use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_
 use crate::keyspace::GatePassage;
 use crate::keyspace::walk::{WalkAccess, count_hidden_keys};
 use crate::net::client::ClientFlags;
-use crate::state::{ClientVisitor, Server, WorkerAnswer, WorkerQuery};
+use crate::state::{ClientVisitor, QueryRequester, Server, WorkerAnswer, WorkerQuery};
 use weft_base::DbIndex;
 use weft_base::slots::SLOTS;
+use weft_modules::module::info as modules;
+use weft_modules::session::Session;
+use weft_os::sync::mpsc::sync_channel;
 
 use super::sections::{self, ClientFigures, InfoSection, KeyspaceSamples, MemoryFigures};
 
@@ -18,6 +21,10 @@ pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info).with_exact_offs
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     let wanted = parse_sections(ctx.args.iter().skip(1));
+    let from_modules = match modules::has_sections() {
+        true => wanted_from_modules(ctx.args.iter().skip(1)),
+        false => None,
+    };
     // The metrics of earlier commands of the same batch or transaction are included. What a script does that may have
     // to restart is counted at its end.
     if !ctx.keys.effects.is_held_back {
@@ -47,6 +54,9 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
             _ => SectionText::Ready(sections::render_section(ctx.server, *section, &samples)),
         })
         .collect();
+    if let Some(wanted) = from_modules {
+        return add_sections_of_modules(ctx, wanted, texts, memory);
+    }
     if texts.iter().all(|text| matches!(text, SectionText::Ready(_))) {
         let text = join_sections(ctx.server, &texts, &memory, &ClientFigures::default());
         ctx.reply.verbatim("txt", &text);
@@ -63,6 +73,68 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
         awaits_killed_commands: false,
     }));
     Ok(())
+}
+
+/// Returns the names of the sections of modules that the words name, or a `None` within for all of them; `None` if the
+/// words name sections of the server only.
+fn wanted_from_modules<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<Option<Vec<Vec<u8>>>> {
+    let mut names = Vec::new();
+    for word in words {
+        let word = word.to_ascii_lowercase();
+        match word.as_slice() {
+            b"everything" | b"modules" => return Some(None),
+            b"default" | b"all" => {}
+            name if InfoSection::from_name(name).is_some() => {}
+            _ => names.push(word),
+        }
+    }
+    (!names.is_empty()).then_some(Some(names))
+}
+
+/// Replies with the sections of the server and of modules. The code of modules runs on the home worker: a transaction
+/// or script that runs elsewhere cannot wait for it, and shows the sections of the server only.
+fn add_sections_of_modules(
+    ctx: &mut Context<'_, '_>,
+    wanted: Option<Vec<Vec<u8>>>,
+    texts: Vec<SectionText>,
+    memory: MemoryFigures,
+) -> CommandResult {
+    let from_session = weft_modules::session::current(|session| modules::collect(session, wanted.as_deref()));
+    if from_session.is_some() || !ctx.may_block {
+        let text = join_sections(ctx.server, &texts, &memory, &ClientFigures::default());
+        let text = append_sections(text, &from_session.unwrap_or_default());
+        ctx.reply.verbatim("txt", &text);
+        return Ok(());
+    }
+    let protocol = ctx.client.protocol;
+    ctx.reply_from_background(move |server, _| {
+        let collect = move |session: &mut dyn Session| modules::collect(session, wanted.as_deref());
+        let added = server.run_session_at_home_and_wait(collect).unwrap_or_default();
+        let (sender, answer) = sync_channel(1);
+        let combined = server.clone();
+        let query = WorkerQuery {
+            task: Box::new(|clients| encode_client_figures(clients)),
+            combine: Box::new(move |parts| {
+                let text = join_sections(&combined, &texts, &memory, &sum_client_figures(&parts));
+                let text = append_sections(text, &added);
+                build_reply(protocol, |reply| reply.verbatim("txt", &text))
+            }),
+            awaits_killed_commands: false,
+        };
+        server.query_all_workers(query, QueryRequester::Thread(sender));
+        // The workers answer until the server ends, and then nothing waits for the reply.
+        answer.recv().unwrap_or_default()
+    });
+    Ok(())
+}
+
+/// Appends the sections of modules to those of the server.
+fn append_sections(mut text: Vec<u8>, added: &[u8]) -> Vec<u8> {
+    if !text.is_empty() && !added.is_empty() {
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(added);
+    text
 }
 
 /// The text of a section, or a section that needs the answers of the workers first.

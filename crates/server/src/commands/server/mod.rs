@@ -19,7 +19,7 @@ mod populate;
 pub mod replication;
 mod restart;
 pub mod save;
-mod sections;
+pub mod sections;
 pub mod shutdown;
 pub mod time;
 pub mod weft;

@@ -1,0 +1,147 @@
+//! The keyspace events that modules subscribe to.
+//!
+//! A module gets an event on the home worker, soon after the command that has caused it: commands of other clients may
+//! come between, and the reply may be sent before. The events of a key come in the order of its changes. A command that
+//! the client sends after the reply, to a module, runs after the events of the command before.
+
+use std::ffi::{CString, c_char, c_int};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use parking_lot::Mutex;
+
+use super::{Module, options};
+use crate::invoke;
+use crate::objects::context::{Caller, Context};
+use crate::objects::string::ModuleString;
+use crate::session::{self, Session};
+
+/// The classes of events, as modules name them.
+pub mod classes {
+    /// Commands that work on keys of any type.
+    pub const GENERIC: i32 = 1 << 2;
+    /// String commands.
+    pub const STRING: i32 = 1 << 3;
+    /// List commands.
+    pub const LIST: i32 = 1 << 4;
+    /// Set commands.
+    pub const SET: i32 = 1 << 5;
+    /// Hash commands.
+    pub const HASH: i32 = 1 << 6;
+    /// Sorted set commands.
+    pub const SORTED_SET: i32 = 1 << 7;
+    /// A key expired.
+    pub const EXPIRED: i32 = 1 << 8;
+    /// A key was evicted.
+    pub const EVICTED: i32 = 1 << 9;
+    /// Stream commands.
+    pub const STREAM: i32 = 1 << 10;
+    /// A reader did not find a key.
+    pub const MISSED: i32 = 1 << 11;
+    /// A key was loaded from a file. Only for modules.
+    pub const LOADED: i32 = 1 << 12;
+    /// An event of a module.
+    pub const MODULE: i32 = 1 << 13;
+    /// A key was created.
+    pub const NEW: i32 = 1 << 14;
+    /// All bits, with those of the two channels, which come first.
+    pub const ALL_BITS: i32 = (1 << 15) - 1;
+}
+
+/// A function that gets events (`ValkeyModuleNotificationFunc`).
+pub type EventFunction = unsafe extern "C" fn(*mut Context, c_int, *const c_char, *mut ModuleString) -> c_int;
+
+/// A subscription.
+struct Subscription {
+    module: Arc<Module>,
+    classes: i32,
+    function: EventFunction,
+    /// `true` while the function runs.
+    is_running: AtomicBool,
+}
+
+static SUBSCRIPTIONS: Mutex<Vec<Arc<Subscription>>> = Mutex::new(Vec::new());
+/// The classes that some module has subscribed to.
+static CLASSES: AtomicI32 = AtomicI32::new(0);
+
+/// An event of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyEvent {
+    /// Its class, one of [`classes`].
+    pub class: i32,
+    /// Its name.
+    pub name: &'static str,
+    /// The database of the key.
+    pub db: u32,
+    /// The key.
+    pub key: Box<[u8]>,
+}
+
+/// Returns the classes that some module has subscribed to.
+#[inline]
+pub fn subscribed_classes() -> i32 {
+    CLASSES.load(Ordering::Acquire)
+}
+
+fn update_classes(subscriptions: &[Arc<Subscription>]) {
+    let classes = subscriptions.iter().fold(0, |classes, subscription| classes | subscription.classes);
+    CLASSES.store(classes, Ordering::Release);
+    if let Some(host) = session::host() {
+        host.note_event_subscriptions();
+    }
+}
+
+/// Subscribes a module to the events of these classes.
+pub fn subscribe(module: &Arc<Module>, classes: i32, function: EventFunction) {
+    let mut subscriptions = SUBSCRIPTIONS.lock();
+    subscriptions.push(Arc::new(Subscription {
+        module: module.clone(),
+        classes,
+        function,
+        is_running: AtomicBool::new(false),
+    }));
+    update_classes(&subscriptions);
+    drop(subscriptions);
+    let owner = module.clone();
+    module.add_cleanup(move || {
+        let mut subscriptions = SUBSCRIPTIONS.lock();
+        subscriptions.retain(|subscription| !Arc::ptr_eq(&subscription.module, &owner));
+        update_classes(&subscriptions);
+    });
+}
+
+/// Calls the subscribers of an event. A module does not get the events that its own function causes, unless it has asked
+/// for them.
+pub fn deliver(session: &mut dyn Session, event: &KeyEvent) {
+    let subscriptions = SUBSCRIPTIONS.lock().clone();
+    for subscription in subscriptions {
+        let gets_nested = subscription.module.has_option(options::ALLOW_NESTED_KEYSPACE_NOTIFICATIONS);
+        if subscription.classes & event.class == 0 || subscription.module.is_unloaded() {
+            continue;
+        }
+        let was_running = subscription.is_running.swap(true, Ordering::AcqRel);
+        if !was_running || gets_nested {
+            call(&subscription, session, event);
+        }
+        subscription.is_running.store(was_running, Ordering::Release);
+    }
+}
+
+fn call(subscription: &Subscription, session: &mut dyn Session, event: &KeyEvent) {
+    let caller = Caller {
+        db: event.db,
+        ..Caller::none()
+    };
+    let context = Context::new(subscription.module.clone(), caller);
+    context.reply_state.discard();
+    let name = CString::new(event.name).unwrap_or_default();
+    invoke::call_into(&subscription.module, session, || {
+        let key = ModuleString::create(&event.key);
+        // SAFETY: the context, the name and the string live until the function has returned.
+        unsafe {
+            (subscription.function)(context.as_pointer(), event.class, name.as_ptr(), key);
+            ModuleString::release(key);
+        }
+        drop(context);
+    });
+}

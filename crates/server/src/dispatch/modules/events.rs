@@ -1,0 +1,127 @@
+//! Keyspace events of modules, the messages that they publish, and the cluster's nodes as they see them.
+
+use std::collections::HashSet;
+
+use weft_base::DbIndex;
+use weft_base::SlotIndex;
+use weft_cluster::node::NodeFlags;
+use weft_cluster::slot_tags::tag_for_slot;
+use weft_config::id;
+use weft_modules::module::keyspace_events::{self, KeyEvent};
+use weft_modules::session::events::{EventHost, EventSession, NodeInfo, node_flags};
+use weft_os::sync::Mutex;
+
+use super::{ModuleHost, ModuleSession};
+use crate::notify::keyspace_event::KeyspaceEvent;
+use crate::notify::messages::{NotificationSender, class_of_flag, update_event_hook};
+use crate::notify::pubsub::ChannelNamespace;
+
+/// Returns a name of an event that lives as long as the process. Modules use few names.
+fn interned(name: &[u8]) -> &'static str {
+    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let name = String::from_utf8_lossy(name);
+    let mut names = NAMES.lock();
+    let names = names.get_or_insert_default();
+    match names.get(&*name) {
+        Some(known) => known,
+        None => {
+            let leaked: &'static str = Box::leak(name.into_owned().into_boxed_str());
+            names.insert(leaked);
+            leaked
+        }
+    }
+}
+
+impl EventSession for ModuleSession<'_, '_> {
+    fn notify_key_event(&mut self, class: i32, name: &[u8], db: u32, key: &[u8]) {
+        let name = interned(name);
+        if let Some(class) = class_of_flag(i64::from(class)) {
+            let (server, thread_index) = (&self.thread.server, self.thread.thread_index);
+            let event = KeyspaceEvent { class, name };
+            NotificationSender::new(server, &mut self.thread.effects, thread_index).publish_event_now(
+                DbIndex::new(db as usize),
+                key,
+                event,
+            );
+        }
+        if keyspace_events::subscribed_classes() & class != 0 {
+            let event = KeyEvent {
+                class,
+                name,
+                db,
+                key: key.into(),
+            };
+            keyspace_events::deliver(self, &event);
+        }
+    }
+
+    fn publish(&mut self, channel: &[u8], message: &[u8], is_sharded: bool) -> usize {
+        let namespace = match is_sharded {
+            true => ChannelNamespace::ShardChannels,
+            false => ChannelNamespace::Channels,
+        };
+        let (server, thread_index) = (&self.thread.server, self.thread.thread_index);
+        let receivers = NotificationSender::new(server, &mut self.thread.effects, thread_index)
+            .publish_message(namespace, channel, message);
+        if let Some(cluster) = &server.cluster {
+            cluster.queue_published(is_sharded, channel, message);
+        }
+        receivers
+    }
+}
+
+impl EventHost for ModuleHost {
+    fn note_event_subscriptions(&self) {
+        update_event_hook(&self.server);
+    }
+
+    fn published_event_classes(&self) -> i32 {
+        self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS) as i32
+    }
+
+    fn own_node_id(&self) -> Option<[u8; 40]> {
+        let cluster = self.server.cluster.as_ref()?;
+        Some(id_bytes(&cluster.lock(&self.server.config).myself.to_string()))
+    }
+
+    fn node_ids(&self) -> Vec<[u8; 40]> {
+        let Some(cluster) = &self.server.cluster else {
+            return Vec::new();
+        };
+        let state = cluster.lock(&self.server.config);
+        let known = state.nodes.values().filter(|node| !node.flags.intersects(NodeFlags::HANDSHAKE | NodeFlags::NO_ADDRESS));
+        known.map(|node| id_bytes(&node.id.to_string())).collect()
+    }
+
+    fn slot_tag(&self, slot: usize) -> &'static str {
+        tag_for_slot(SlotIndex::from_index(slot))
+    }
+
+    fn node(&self, id: &[u8]) -> Option<NodeInfo> {
+        let cluster = self.server.cluster.as_ref()?;
+        let state = cluster.lock(&self.server.config);
+        let myself = state.myself;
+        let node = state.nodes.values().find(|node| node.id.to_string().as_bytes() == id)?;
+        let flag_if = |has: bool, flag: i32| if has { flag } else { 0 };
+        let role = match node.primary {
+            Some(_) => node_flags::REPLICA,
+            None => node_flags::PRIMARY,
+        };
+        let flags = flag_if(node.id == myself, node_flags::MYSELF)
+            | role
+            | flag_if(node.flags.contains(NodeFlags::PFAIL), node_flags::SUSPECTED)
+            | flag_if(node.flags.contains(NodeFlags::FAIL), node_flags::FAILED)
+            | flag_if(node.flags.contains(NodeFlags::NO_FAILOVER), node_flags::NO_FAILOVER);
+        Some(NodeInfo {
+            ip: node.address.ip.clone(),
+            port: node.address.tcp_port,
+            primary: node.primary.map(|primary| id_bytes(&primary.to_string())),
+            flags,
+        })
+    }
+}
+
+/// Returns the text of an id, which always has 40 characters.
+fn id_bytes(text: &str) -> [u8; 40] {
+    text.as_bytes().try_into().unwrap_or([b'0'; 40])
+}
