@@ -78,6 +78,7 @@ fn counters_are_logged_and_replicated() {
     server.kill();
     server.start_again();
     let mut client = Client::connect(server.port);
+    client.wait_for_info("loading", "0");
     assert_eq!(client.call(&["counter.get", "c7"]), "10");
 }
 
