@@ -111,7 +111,7 @@ def sections(chapter):
                 steps[-1].expected.append(line)
         elif line.startswith("```"):
             block = line[3:].strip() or "text"
-            assert block in ("console", "conf", "text", "yaml"), f"{chapter}:{number}: a block of an unknown kind '{block}'"
+            assert block in ("c", "console", "conf", "text", "yaml"), f"{chapter}:{number}: a block of an unknown kind '{block}'"
             if block == "conf":
                 steps.append(Step("conf", number, ""))
         elif directive := re.fullmatch(r"<!-- check: (.*) -->", line):
@@ -257,7 +257,7 @@ class Place:
         self.shell = subprocess.Popen(
             ["bash", "--norc"], cwd=os.path.join(path, "home"), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, start_new_session=True,
-            env={"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": os.path.join(path, "home"), "LC_ALL": "C"},
+            env={"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": os.path.join(path, "home"), "LC_ALL": "C", "WEFT_SOURCE": ROOT},
         )
         self.lines = queue.Queue()
         threading.Thread(target=self.collect, daemon=True).start()
