@@ -1,6 +1,8 @@
 //! The subcommands of atomic slot migration: they check requests, and create, show and end jobs. The thread of
 //! [`crate::slot_migration`] performs the jobs.
 
+use std::sync::Arc;
+
 use weft_base::SlotIndex;
 use weft_resp::number::parse_i64;
 
@@ -12,6 +14,8 @@ use crate::observability::log;
 use crate::slot_migration::job::{JobKind, JobNodes, JobState, MigrationJob, SlotRanges};
 use weft_cluster::node::NodeId;
 use weft_cluster::state::ClusterState;
+use weft_modules::module::loading::loaded;
+use weft_modules::module::{Module, options};
 use weft_os::atomic::Ordering;
 
 /// The error of a migration that would begin while a CLUSTER SETSLOT is under way.
@@ -89,6 +93,14 @@ fn check_owner(
 
 /// Checks if this node may begin a migration.
 pub(super) fn check_may_begin(state: &ClusterState) -> Result<(), CommandError> {
+    let handles = |module: &Arc<Module>| module.has_option(options::HANDLE_ATOMIC_SLOT_MIGRATION);
+    if let Some(module) = loaded().iter().find(|module| !handles(module)) {
+        return Err(CommandError::from_text(format!(
+            "ERR The module {} does not support atomic slot migrations. Please ensure all modules have declared support \
+             for atomic slot migration and try again",
+            module.name()
+        )));
+    }
     let refused = if state.me().is_replica() {
         "ERR Slot migration can only be used on primary nodes."
     } else if !state.importing.is_empty() {

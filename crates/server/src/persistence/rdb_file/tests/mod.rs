@@ -322,7 +322,18 @@ fn an_unfinished_import_is_rewritten_as_its_beginning() {
 fn unsupported_data_is_refused() {
     let cases: &[(&[u8], &str)] = &[
         (b"\xfe\x40\x63\x00\x01a\x01b", "Database(16)"),
-        (b"\xf7\x81\x12\x34\x56\x78\x12\x34\x56\x78", "Module(\"EjRWeBI0V\")"),
+        (
+            b"\xf7\x81\x12\x34\x56\x78\x12\x34\x56\x78\x02\x01\x00",
+            "ModuleData(UnknownType(\"EjRWeBI0V\"))",
+        ),
+        (
+            b"\xf7\x81\x12\x34\x56\x78\x12\x34\x56\x78\x05\x01\x00",
+            "Damaged(\"bad when_opcode\")",
+        ),
+        (
+            b"\x07\x01a\x81\x12\x34\x56\x78\x12\x34\x56\x78\x02\x01\x00",
+            "Damaged(\"The RDB file contains module data I can't load: no matching module type 'EjRWeBI0V'\")",
+        ),
         (b"\x63\x01a\x01b", "UnknownType(99)"),
         (
             b"\x10\x01a\x04abcd",
