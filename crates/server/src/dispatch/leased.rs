@@ -14,7 +14,7 @@ use super::execute::{apply_effects, check_migrating_slot, delete_expired_and_run
 use super::expired_sources::{self, SourceLeases};
 use super::leases::lease_slot;
 use super::request::{Outcome, Request};
-use super::thread::ThreadState;
+use super::thread::{IdleTurns, ThreadState};
 use super::{modules, pins, script};
 
 /// The number of keys above which commands leave the worker. Leasing and looking up one key takes about 40 ns.
@@ -146,6 +146,18 @@ pub fn run_exclusive(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
+    run_exclusive_serving(thread, all, request, keys, connection, None)
+}
+
+/// Runs a plan in exclusive mode. A module that runs for long can let `idle` serve other connections.
+pub fn run_exclusive_serving(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+    idle: Option<&mut dyn IdleTurns>,
+) -> Outcome {
     thread
         .server
         .stats
@@ -157,7 +169,7 @@ pub fn run_exclusive(
         return reply_redirection(thread, request, keys, connection, error);
     }
     match request.binding.mode {
-        HandlerMode::Module => return modules::command::run(thread, all, request, keys, connection),
+        HandlerMode::Module => return modules::command::run(thread, all, request, keys, connection, idle),
         HandlerMode::Script => return script::run_exclusive(thread, all, request, connection),
         HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep => {}
     }

@@ -393,6 +393,7 @@ impl LoadingThread {
     /// Starts loading. When this returns, the thread has exclusive mode, so clients never see a partly loaded data set.
     fn begin(server: &Arc<Server>) -> Result<LoadingThread, StartFailure> {
         let _ = server.persistence.replay.set(crate::dispatch::replay::replay_commands);
+        let _ = server.persistence.call_modules.set(crate::dispatch::modules::call_modules);
         server.replication.set_state_bits(ReplicationState::LOADING, true);
         let (alone, progress) = mpsc::sync_channel(1);
         let of_thread = server.clone();
@@ -566,14 +567,14 @@ pub(crate) fn create_server(
 ) -> Result<Arc<Server>, StartFailure> {
     // One thread index for each worker, for the background threads, the link to a primary, the replicas' thread, the
     // thread of slot migrations and a snapshot and its helpers, for the threads that load an append-only file and those
-    // that help to apply the stream of a primary, for active defragmentation, and a few spare ones for temporary
-    // threads.
+    // that help to apply the stream of a primary, for active defragmentation, for the lock and the nested turns of
+    // modules, and a few spare ones for temporary threads.
     let background_threads =
         2 * crate::runtime::background::THREAD_COUNT + crate::runtime::background::EXCHANGE_THREAD_COUNT;
     let load_threads = aof::load_threads(workers);
     let apply_threads = apply_threads::count(&config, workers) - 1;
     let helping_threads = load_threads + apply_threads + max_helping_threads();
-    let seats = workers + background_threads + weft_scripting::SCRIPT_THREADS + helping_threads + 5 + 3;
+    let seats = workers + background_threads + weft_scripting::SCRIPT_THREADS + helping_threads + 5 + 5;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
         true => Some(Cluster::start(&config).map_err(|weft_cluster::nodes_conf::NodesFileUnusable| StartFailure)?),
         false => None,

@@ -4,14 +4,14 @@ use crate::commands::context::{HandlerMode, NextStep};
 use crate::dispatch::deferral;
 use crate::dispatch::exec_detached;
 use crate::dispatch::exec_libraries;
-use crate::dispatch::leased::run_exclusive;
+use crate::dispatch::leased::run_exclusive_serving;
 use crate::dispatch::memory_limit;
 use crate::dispatch::notifications::send_early_broadcasts;
 use crate::dispatch::plan::{CommandPlan, Plans, RequestKind};
 use crate::dispatch::queueing::{self, TransactionRole};
 use crate::dispatch::request::{Outcome, Request};
 use crate::dispatch::script_flags;
-use crate::dispatch::thread::ThreadState;
+use crate::dispatch::thread::{IdleTurns, ThreadState};
 use crate::dispatch::transaction;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Exclusive, Seat};
@@ -78,7 +78,6 @@ pub(super) fn run_plans_exclusively(
         put_off_behind_scripts(thread, &request, connection);
         return next;
     }
-    debug_assert_eq!(thread.thread_index.get(), seat.index(), "the seat is this thread's");
     if runs_module(&request, connection) && !server.is_home(thread.thread_index) {
         thread.home_standby = server.summon_home();
         if thread.home_standby.is_none() {
@@ -108,7 +107,7 @@ pub(super) fn run_plans_exclusively(
 fn runs_module(request: &Request<'_>, connection: &Connection) -> bool {
     let client = &connection.client;
     let transaction = client.transaction.as_deref();
-    request.binding.mode == HandlerMode::Module
+    request.binding.needs_modules()
         || client.script_refusal == Some(ScriptRefusal::Home)
         || transaction.is_some_and(|transaction| transaction.runs_modules)
 }
@@ -135,9 +134,35 @@ fn run_first_plan(
         connection.consumed, plan.start,
         "the requests of a connection run in their order, each once"
     );
+    run_and_apply(thread, all, request, keys, connections);
+}
+
+/// Runs an admitted command, and applies its outcome.
+fn run_and_apply(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connections: &mut dyn BatchConnections,
+) {
     thread.ticks = thread.timer.raw();
-    let outcome = run_admitted_exclusively(thread, all, request, keys, connection);
-    if let Some(after) = apply_outcome(thread, plan, connection, outcome) {
+    let plan = request.plan;
+    let lent = match request.binding.mode {
+        HandlerMode::Module => connections.lend(plan.token),
+        _ => None,
+    };
+    let after = if let Some(mut connection) = lent {
+        let outcome = run_admitted_exclusively(thread, all, request, keys, &mut connection, connections.idle_turns());
+        let after = apply_outcome(thread, plan, &mut connection, outcome);
+        connections.give_back(plan.token, connection);
+        after
+    } else if let Some(connection) = connections.connection(plan.token) {
+        let outcome = run_admitted_exclusively(thread, all, request, keys, connection, None);
+        apply_outcome(thread, plan, connection, outcome)
+    } else {
+        None
+    };
+    if let Some(after) = after {
         connections.start_next_step(plan.token, after);
     }
 }
@@ -181,11 +206,7 @@ fn run_further_module_plans(
             binding,
             ranges: &plans.ranges,
         };
-        thread.ticks = thread.timer.raw();
-        let outcome = run_admitted_exclusively(thread, all, &request, keys, connection);
-        if let Some(after) = apply_outcome(thread, plan, connection, outcome) {
-            connections.start_next_step(plan.token, after);
-        }
+        run_and_apply(thread, all, &request, keys, connections);
         if thread.effects.has_deliveries() {
             connections.notify(thread);
         }
@@ -248,6 +269,7 @@ fn run_admitted_exclusively(
     request: &Request<'_>,
     keys: &[PlannedKey],
     connection: &mut Connection,
+    idle: Option<&mut dyn IdleTurns>,
 ) -> Outcome {
     if thread.server.scripting.running.has_unfinished_unit() {
         return Outcome::Contended;
@@ -262,7 +284,9 @@ fn run_admitted_exclusively(
     }
     match role {
         TransactionRole::Exec { .. } => transaction::exec_exclusive(thread, all, request, connection),
-        TransactionRole::RunNow | TransactionRole::Queued => run_exclusive(thread, all, request, keys, connection),
+        TransactionRole::RunNow | TransactionRole::Queued => {
+            run_exclusive_serving(thread, all, request, keys, connection, idle)
+        }
     }
 }
 

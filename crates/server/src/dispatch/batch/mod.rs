@@ -37,7 +37,7 @@ use crate::dispatch::queueing::{self, TransactionRole};
 use crate::dispatch::request::{Outcome, Request};
 use crate::dispatch::script_flags;
 use crate::dispatch::slot_stats;
-use crate::dispatch::thread::ThreadState;
+use crate::dispatch::thread::{IdleTurns, ThreadState};
 use crate::dispatch::transaction;
 
 /// The number of batches between two samples of the prefetch policy.
@@ -51,6 +51,16 @@ pub trait BatchConnections {
     fn start_next_step(&mut self, token: usize, after: NextStep);
     /// Sends the notifications that a command has caused.
     fn notify(&mut self, thread: &mut ThreadState);
+    /// Takes a connection out while its command runs, if the others can be served meanwhile ([`Self::idle_turns`]).
+    fn lend(&mut self, _token: usize) -> Option<Box<Connection>> {
+        None
+    }
+    /// Takes back what [`Self::lend`] has returned.
+    fn give_back(&mut self, _token: usize, _connection: Box<Connection>) {}
+    /// Returns the worker that can serve its other connections.
+    fn idle_turns(&mut self) -> Option<&mut dyn IdleTurns> {
+        None
+    }
     /// Called before the passage of the gate ends. A thread that takes exclusive mode next must find the results of all
     /// commands that have run.
     fn before_gate_release(&mut self) {}
@@ -353,11 +363,13 @@ fn needs_exclusive_mode<'a>(
 ) -> bool {
     match role {
         TransactionRole::RunNow => match binding.mode {
-            HandlerMode::Leased => false,
+            HandlerMode::Leased => binding.needs_modules(),
             HandlerMode::Script => client.script_refusal == Some(ScriptRefusal::Home),
             HandlerMode::Exclusive => true,
             HandlerMode::Module => binding.module_command.is_none_or(|command| !command.is_slot_safe()),
-            HandlerMode::ExclusiveForSleep => args().argument(1).eq_ignore_ascii_case(b"sleep"),
+            HandlerMode::ExclusiveForSleep => {
+                binding.needs_modules() || args().argument(1).eq_ignore_ascii_case(b"sleep")
+            }
         },
         TransactionRole::Queued => false,
         TransactionRole::Exec {
@@ -370,7 +382,7 @@ fn needs_exclusive_mode<'a>(
 /// worker before.
 fn must_move_home(thread: &ThreadState, role: &TransactionRole, binding: Binding, connection: &Connection) -> bool {
     let runs_module = match role {
-        TransactionRole::RunNow => matches!(binding.mode, HandlerMode::Module | HandlerMode::Script),
+        TransactionRole::RunNow => binding.mode == HandlerMode::Script || binding.needs_modules(),
         TransactionRole::Queued => false,
         TransactionRole::Exec { .. } => {
             let transaction = connection.client.transaction.as_deref();

@@ -4,7 +4,7 @@ use weft_reactor::Output;
 use weft_resp::Args;
 
 use super::{home, lifecycle};
-use super::{ModuleCall, ModuleSession, SessionAccess, apply_unit_effects};
+use super::{ModuleCall, ModuleSession, SessionAccess, apply_unit_effects, reborrow_idle};
 use crate::commands::context::{Binding, NextStep};
 use crate::dispatch::accounting::{CommandEnd, record_command};
 use crate::dispatch::execute::{check_migrating_slot, reply_redirection};
@@ -12,7 +12,7 @@ use crate::dispatch::leases::lease_slots;
 use crate::dispatch::notifications::{self, is_shown_to_monitors};
 use crate::dispatch::record::{self, CommandLogThresholds};
 use crate::dispatch::request::{Outcome, Request};
-use crate::dispatch::thread::ThreadState;
+use crate::dispatch::thread::{IdleTurns, ThreadState};
 use crate::dispatch::{execution_order, hot_keys, pins, slot_stats};
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::{Exclusive, GatePassage};
@@ -37,10 +37,12 @@ pub fn run(
     request: &Request<'_>,
     keys: &[PlannedKey],
     connection: &mut Connection,
+    idle: Option<&mut dyn IdleTurns>,
 ) -> Outcome {
     // AUTH may run code of modules, too, without that the connection uses them from then on.
     connection.has_used_modules |= request.binding.module_command.is_some();
-    run_with_access(thread, SessionAccess::Exclusive(all), None, request, keys, connection)
+    let access = (SessionAccess::Exclusive(all), None);
+    run_with_access(thread, access, request, keys, connection, idle)
 }
 
 /// Runs a slot-safe command under the leases of its keys.
@@ -72,8 +74,8 @@ pub fn run_leased<'p>(
     }
     let index_buffer = std::mem::take(&mut thread.script_lease_indices);
     let mut leases = ScriptLeases::in_memory_of(std::mem::take(many), index_buffer);
-    let access = SessionAccess::Leased(&mut leases);
-    let outcome = run_with_access(thread, access, Some(pass), request, keys, connection);
+    let access = (SessionAccess::Leased(&mut leases), Some(pass));
+    let outcome = run_with_access(thread, access, request, keys, connection, None);
     (*many, thread.script_lease_indices) = leases.into_memory();
     outcome
 }
@@ -81,11 +83,11 @@ pub fn run_leased<'p>(
 /// Runs a command with these slots. Leases end with it.
 fn run_with_access<'p>(
     thread: &mut ThreadState,
-    access: SessionAccess<'_, 'p>,
-    pass: Option<&'p GatePassage<'p>>,
+    (access, pass): (SessionAccess<'_, 'p>, Option<&'p GatePassage<'p>>),
     request: &Request<'_>,
     keys: &[PlannedKey],
     connection: &mut Connection,
+    mut idle: Option<&mut dyn IdleTurns>,
 ) -> Outcome {
     let Connection {
         client, input, output, ..
@@ -106,6 +108,7 @@ fn run_with_access<'p>(
         pass,
         client,
         call: Some(&mut call),
+        idle: reborrow_idle(&mut idle),
     };
     let reply = run_code(&mut session, request.command, request.binding, args);
     finish_call(&mut session, request.command, args, keys);
@@ -188,6 +191,7 @@ pub fn run_in_transaction<'p>(
         pass: None,
         client,
         call: Some(&mut call),
+        idle: None,
     };
     let reply = run_code(&mut session, command, binding, args);
     finish_call(&mut session, command, args, keys);

@@ -52,7 +52,14 @@ impl ContextSession for ModuleSession<'_, '_> {
             let busy_reply = busy_reply.map(|text| text.to_string_lossy().into_owned());
             server.modules.set_busy_reply(busy_reply);
             server.replication.set_state_bits(ReplicationState::MODULE_BUSY, true);
-            all.pause();
+            self.thread.begin_visible_part();
+            // Other threads run commands of their clients meanwhile, if only to refuse them.
+            server.scripting.running.end_exclusion();
+            match &mut self.idle {
+                Some(idle) => all.open_for(|| idle.serve_meanwhile()),
+                None => all.pause(),
+            }
+            server.scripting.running.exclude_runs();
             server.replication.set_state_bits(ReplicationState::MODULE_BUSY, false);
             server.modules.set_busy_reply(None);
         }

@@ -31,6 +31,8 @@ mod calls;
 pub mod command;
 mod context;
 pub mod home;
+mod events;
+mod info;
 mod keys;
 mod latency;
 pub mod lifecycle;
@@ -56,7 +58,7 @@ use crate::state::{NextStep, Server, UnservedKeys};
 use weft_modules::module::post_jobs;
 use weft_modules::session::{Host, Session};
 
-use super::thread::{LeasedCall, ThreadState};
+use super::thread::{IdleTurns, LeasedCall, ThreadState};
 use super::{effects::free_removed_values, serve};
 
 /// The slots that a session may use.
@@ -110,6 +112,16 @@ pub struct ModuleSession<'s, 'p> {
     pub client: &'s mut Client,
     /// The command of the client that runs; `None` in callbacks and in calls from modules.
     pub call: Option<&'s mut ModuleCall>,
+    /// The home worker, which can serve its other connections while the code runs.
+    pub idle: Option<&'s mut (dyn IdleTurns + 's)>,
+}
+
+/// Borrows the home worker for a session within another one.
+fn reborrow_idle<'r>(idle: &'r mut Option<&mut (dyn IdleTurns + '_)>) -> Option<&'r mut (dyn IdleTurns + 'r)> {
+    match idle {
+        Some(idle) => Some(&mut **idle),
+        None => None,
+    }
 }
 
 /// The command of a module that a client has sent, while it runs.
@@ -131,6 +143,7 @@ impl<'s, 'p> ModuleSession<'s, 'p> {
             pass: None,
             client,
             call: None,
+            idle: None,
         }
     }
 
@@ -142,6 +155,7 @@ impl<'s, 'p> ModuleSession<'s, 'p> {
             pass: self.pass,
             client: self.client,
             call: None,
+            idle: reborrow_idle(&mut self.idle),
         }
     }
 
@@ -153,6 +167,7 @@ impl<'s, 'p> ModuleSession<'s, 'p> {
             pass: self.pass,
             client,
             call: None,
+            idle: reborrow_idle(&mut self.idle),
         }
     }
 

@@ -36,8 +36,11 @@ pub fn names_module_command(code: &[u8]) -> bool {
 
 /// Returns `true` if a command of a module has to run on the home worker.
 pub fn runs_at_home(command: &Command<Binding>) -> bool {
-    let module_command = command.handler.and_then(|binding| binding.module_command);
-    module_command.is_some_and(|command| !command.is_slot_safe())
+    let is_home = |binding: Binding| match binding.module_command {
+        Some(command) => !command.is_slot_safe(),
+        None => binding.calls_modules,
+    };
+    command.handler.is_some_and(is_home)
 }
 
 /// Runs a command of a module for a script, which holds what the command needs.
@@ -63,6 +66,7 @@ pub fn run_for_script(
         pass: None,
         client,
         call: Some(&mut call),
+        idle: None,
     };
     let reply = command::run_code(&mut session, command.0, command.1, args);
     command::finish_call(&mut session, command.0, args, &[]);

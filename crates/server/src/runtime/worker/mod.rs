@@ -35,6 +35,7 @@ use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
 use crate::state::{ClientVisitor, HOME_WORKER, HomeJob, Message, SentQuery, Server, WorkerAnswer};
+use meanwhile::Spare;
 use parking::{AbandonedParts, Departure, PartialReplies};
 use pending_sends::PendingSends;
 use waits::{ClientWait, Waits};
@@ -49,6 +50,7 @@ mod departing_slots;
 mod housekeeping;
 mod input;
 mod mailbox;
+mod meanwhile;
 mod module_waits;
 mod moving;
 mod output;
@@ -166,6 +168,12 @@ pub struct Worker {
     home_jobs: VecDeque<HomeJob>,
     /// The name under which it waits for exclusive mode for them.
     home_requester: Requester,
+    /// What the home worker uses to serve its other connections while code of a module runs.
+    spare: Option<Box<Spare>>,
+    /// `true` while that is in use, or ready for it.
+    is_in_meanwhile: bool,
+    /// Events of connections with requests in a batch during which the others were served.
+    postponed_events: Vec<Event>,
     /// The departures of connections that first send withheld output, by client.
     departures: BTreeMap<ClientId, Departure>,
     plans: Plans,
@@ -246,6 +254,9 @@ impl Worker {
             partial_replies: HashMap::new(),
             abandoned_parts: HashMap::new(),
             home_jobs: VecDeque::new(),
+            spare: None,
+            is_in_meanwhile: false,
+            postponed_events: Vec::new(),
             home_requester,
             departures: BTreeMap::new(),
             plans: Plans::default(),
@@ -384,6 +395,7 @@ impl Worker {
     fn next_timeout(&self) -> Option<Duration> {
         let paused = self.is_expiring && self.must_expiry_wait(unix_ms());
         if !self.ready_tokens.is_empty()
+            || !self.postponed_events.is_empty()
             || (self.is_expiring && !paused)
             || self.has_excess_tracked_keys
             || self.thread.memory_limit.is_evicting
@@ -433,6 +445,7 @@ impl Worker {
             self.run_if_full();
         }
         let mut events = std::mem::take(&mut self.events);
+        events.append(&mut self.postponed_events);
         for event in events.drain(..) {
             match event {
                 Event::Readable(token) => {
@@ -491,7 +504,7 @@ impl Worker {
             self.finish_deliveries();
         }
         let executed = self.plans.plans.len() as u64;
-        batch::run_plans(&mut self.thread, &mut self.seat, &mut self.plans, &mut self.clients);
+        self.run_plans();
         self.server().stats.activities.end(self.thread.thread_index);
         self.server()
             .worker(self.id)
@@ -510,6 +523,15 @@ impl Worker {
         self.plans.tokens.clear();
         self.deliver_local_replies();
         self.delete_found_expired();
+    }
+
+    /// Runs the plans. If code of modules may be among them, the worker keeps what it needs to serve its other
+    /// connections meanwhile ([`meanwhile`]).
+    fn run_plans(&mut self) {
+        if !self.plans.may_need_exclusive_mode || !self.begin_meanwhile() {
+            return batch::run_plans(&mut self.thread, &mut self.seat, &mut self.plans, &mut self.clients);
+        }
+        self.run_plans_with_meanwhile();
     }
 
     /// Takes the time and reads the mail again, after the requests of a batch were received. What another worker had
