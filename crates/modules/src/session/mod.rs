@@ -5,6 +5,7 @@
 //! that holds the lock of a thread-safe context has one as well, and so have callbacks that get no context.
 //! A [`Host`] is the server without its data. Any thread may use it at any time.
 
+pub mod before_end;
 pub mod blocking;
 pub mod calls;
 pub mod clock;
@@ -24,7 +25,6 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-use crate::objects::key::store_direct_changes;
 use crate::objects::value;
 
 /// A thread's access to the keyspace while a function of a module runs.
@@ -56,7 +56,7 @@ struct PushedSession;
 
 impl Drop for PushedSession {
     fn drop(&mut self) {
-        store_direct_changes();
+        before_end::run();
         let is_last = SESSIONS.with_borrow_mut(|sessions| {
             sessions.pop();
             sessions.is_empty()

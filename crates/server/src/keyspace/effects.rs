@@ -388,6 +388,13 @@ impl Effects {
         });
     }
 
+    /// Records the event that a reader has not found a key.
+    pub fn record_missed_event(&mut self, db: DbIndex, name: &[u8]) {
+        if self.hooks.intersects(Hooks::RECORDS_EVENTS) {
+            self.record_event(db, name, KeyspaceEvent::MISSED);
+        }
+    }
+
     /// Records that cached copies of a key are invalid.
     #[cold]
     pub fn record_invalidation(&mut self, db: DbIndex, name: &[u8]) {

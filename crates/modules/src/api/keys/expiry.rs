@@ -9,14 +9,14 @@ use crate::session::keys::KeyKind;
 
 /// The functions of this file.
 pub const FUNCTIONS: Functions = functions![
-    ("GetExpire", get_expire),
+    ("GetExpire", remaining_time),
     ("SetExpire", set_expire),
-    ("GetAbsExpire", get_abs_expire),
+    ("GetAbsExpire", expiry_time),
     ("SetAbsExpire", set_abs_expire),
     ("SetLRU", set_lru),
-    ("GetLRU", get_lru),
+    ("GetLRU", idle_time),
     ("SetLFU", set_lfu),
-    ("GetLFU", get_lfu),
+    ("GetLFU", use_frequency),
 ];
 
 /// The time of a key that does not expire (`VALKEYMODULE_NO_EXPIRE`).
@@ -45,7 +45,7 @@ unsafe fn expiry(key: *mut ModuleKey) -> Option<(u64, u64)> {
 ///
 /// # Safety
 /// The key is null or open (rule 1).
-unsafe extern "C" fn get_expire(key: *mut ModuleKey) -> c_longlong {
+unsafe extern "C" fn remaining_time(key: *mut ModuleKey) -> c_longlong {
     // SAFETY: the caller promises it.
     match unsafe { expiry(key) } {
         Some((at_ms, now_ms)) => at_ms.saturating_sub(now_ms) as c_longlong,
@@ -57,7 +57,7 @@ unsafe extern "C" fn get_expire(key: *mut ModuleKey) -> c_longlong {
 ///
 /// # Safety
 /// The key is null or open (rule 1).
-unsafe extern "C" fn get_abs_expire(key: *mut ModuleKey) -> c_longlong {
+unsafe extern "C" fn expiry_time(key: *mut ModuleKey) -> c_longlong {
     // SAFETY: the caller promises it.
     match unsafe { expiry(key) } {
         Some((at_ms, _)) => at_ms as c_longlong,
@@ -150,7 +150,7 @@ unsafe extern "C" fn set_lru(key: *mut ModuleKey, idle_ms: c_longlong) -> c_int 
 ///
 /// # Safety
 /// The key is null or open, and `idle_ms` a place for a number (rule 1).
-unsafe extern "C" fn get_lru(key: *mut ModuleKey, idle_ms: *mut c_longlong) -> c_int {
+unsafe extern "C" fn idle_time(key: *mut ModuleKey, idle_ms: *mut c_longlong) -> c_int {
     // SAFETY: the caller promises it.
     unsafe {
         idle_ms.write(-1);
@@ -181,7 +181,7 @@ unsafe extern "C" fn set_lfu(key: *mut ModuleKey, frequency: c_longlong) -> c_in
 ///
 /// # Safety
 /// The key is null or open, and `frequency` a place for a number (rule 1).
-unsafe extern "C" fn get_lfu(key: *mut ModuleKey, frequency: *mut c_longlong) -> c_int {
+unsafe extern "C" fn use_frequency(key: *mut ModuleKey, frequency: *mut c_longlong) -> c_int {
     // SAFETY: the caller promises it.
     unsafe {
         frequency.write(-1);

@@ -191,8 +191,8 @@ unsafe extern "C" fn weft_modules_hash_get(
     OK
 }
 
-/// `HashSetStringRef`: sets a field that exists to bytes of the module. In Valkey the field refers to them; here they are
-/// copied, so that the module may free them at any time.
+/// `HashSetStringRef`: sets a field that exists to bytes of the module. In Valkey the field refers to them; here they
+/// are copied, so that the module may free them at any time.
 ///
 /// # Safety
 /// The arguments are null, or an open key, a string, and `length` bytes (rule 1).

@@ -8,20 +8,21 @@ use crate::functions;
 use crate::objects::context::Context;
 use crate::objects::key::{KeyMode, ModuleKey, store_direct_changes};
 use crate::objects::string::ModuleString;
-use crate::session::keys::{self, KeyKind, KeySession, LookupOptions, SessionKey};
+use crate::session;
+use crate::session::keys::{KeyKind, KeySession, LookupOptions, SessionKey};
 
 /// The functions of this file.
 pub const FUNCTIONS: Functions = functions![
     ("KeyExists", key_exists),
     ("OpenKey", open_key),
-    ("GetOpenKeyModesAll", get_open_key_modes_all),
+    ("GetOpenKeyModesAll", all_open_modes),
     ("CloseKey", close_key),
     ("KeyType", key_type),
     ("ValueLength", value_length),
     ("DeleteKey", delete_key),
     ("UnlinkKey", unlink_key),
-    ("GetKeyNameFromModuleKey", get_key_name_from_module_key),
-    ("GetDbIdFromModuleKey", get_db_id_from_module_key),
+    ("GetKeyNameFromModuleKey", name_of_key),
+    ("GetDbIdFromModuleKey", database_of_key),
     ("SignalModifiedKey", signal_modified_key),
 ];
 
@@ -39,7 +40,7 @@ unsafe fn with_named_key<R>(
     let name = unsafe { ModuleString::bytes_of(name) };
     let db = context.caller.borrow().db;
     store_direct_changes();
-    keys::current(|session| {
+    session::current(|session| {
         let identity = session.locate_key(db, name, is_write)?;
         let key = SessionKey {
             name,
@@ -96,7 +97,7 @@ unsafe extern "C" fn open_key(context: *mut Context, name: *mut ModuleString, mo
 }
 
 /// `GetOpenKeyModesAll`: returns all modes that `OpenKey` knows.
-extern "C" fn get_open_key_modes_all() -> c_int {
+extern "C" fn all_open_modes() -> c_int {
     KeyMode::all().bits()
 }
 
@@ -187,7 +188,7 @@ unsafe extern "C" fn unlink_key(key: *mut ModuleKey) -> c_int {
 ///
 /// # Safety
 /// The key is null or open (rule 1).
-unsafe extern "C" fn get_key_name_from_module_key(key: *mut ModuleKey) -> *const ModuleString {
+unsafe extern "C" fn name_of_key(key: *mut ModuleKey) -> *const ModuleString {
     // SAFETY: the caller promises it.
     match unsafe { ModuleKey::from_pointer(key) } {
         Some(key) => key.name(),
@@ -199,7 +200,7 @@ unsafe extern "C" fn get_key_name_from_module_key(key: *mut ModuleKey) -> *const
 ///
 /// # Safety
 /// The key is null or open (rule 1).
-unsafe extern "C" fn get_db_id_from_module_key(key: *mut ModuleKey) -> c_int {
+unsafe extern "C" fn database_of_key(key: *mut ModuleKey) -> c_int {
     // SAFETY: the caller promises it.
     match unsafe { ModuleKey::from_pointer(key) } {
         Some(key) => key.identity().db.get() as c_int,

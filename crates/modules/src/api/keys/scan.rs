@@ -10,7 +10,8 @@ use crate::functions;
 use crate::objects::context::Context;
 use crate::objects::key::{KeyMode, ModuleKey, store_direct_changes};
 use crate::objects::string::ModuleString;
-use crate::session::keys::{self, KeyKind, SessionKey, ValueScan};
+use crate::session;
+use crate::session::keys::{KeyKind, SessionKey, ValueScan};
 
 /// The functions of this file.
 pub const FUNCTIONS: Functions = functions![
@@ -73,7 +74,7 @@ unsafe fn open_found_key(context: *mut Context, db: u32, name: *mut ModuleString
     // SAFETY: the caller promises it.
     unsafe {
         let bytes = ModuleString::bytes_of(name);
-        let (identity, kind) = keys::current(|session| {
+        let (identity, kind) = session::current(|session| {
             let identity = session.locate_key(db, bytes, false)?;
             let key = SessionKey {
                 name: bytes,
@@ -109,7 +110,7 @@ unsafe extern "C" fn scan(
     let db = caller.caller.borrow().db;
     store_direct_changes();
     let mut names: Vec<Vec<u8>> = Vec::new();
-    let next = keys::current(|session| {
+    let next = session::current(|session| {
         session.scan_database(db, cursor.position.get(), &mut |name| names.push(name.to_vec()))
     });
     let Some(next) = next.flatten() else {
@@ -132,8 +133,8 @@ unsafe extern "C" fn scan(
     c_int::from(next != 0)
 }
 
-/// `ScanKey`: calls a function with some elements of a hash, set or sorted set from the cursor on. Returns 1 if there may
-/// be more.
+/// `ScanKey`: calls a function with some elements of a hash, set or sorted set from the cursor on. Returns 1 if there
+/// may be more.
 ///
 /// # Safety
 /// The arguments are null or an open key, a cursor and a function of the module (rule 1).
@@ -199,7 +200,7 @@ unsafe extern "C" fn db_size(context: *mut Context) -> c_ulonglong {
         return 0;
     };
     let db = context.caller.borrow().db;
-    keys::current(|session| session.database_size(db)).unwrap_or(0)
+    session::current(|session| session.database_size(db)).unwrap_or(0)
 }
 
 /// `RandomKey`: returns the name of a random key of the database.
@@ -213,7 +214,7 @@ unsafe extern "C" fn random_key(context: *mut Context) -> *mut ModuleString {
     };
     let db = context.caller.borrow().db;
     let mut name = null_mut();
-    keys::current(|session| session.random_key(db, &mut |found| name = ModuleString::create(found)));
+    session::current(|session| session.random_key(db, &mut |found| name = ModuleString::create(found)));
     context.own(name);
     name
 }
@@ -221,5 +222,5 @@ unsafe extern "C" fn random_key(context: *mut Context) -> *mut ModuleString {
 /// `ResetDataset`: deletes all keys.
 extern "C" fn reset_dataset(restarts_log: c_int, is_asynchronous: c_int) {
     store_direct_changes();
-    keys::current(|session| session.reset_dataset(restarts_log != 0, is_asynchronous != 0));
+    session::current(|session| session.reset_dataset(restarts_log != 0, is_asynchronous != 0));
 }

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::ffi::c_char;
 use std::ptr::NonNull;
 
-use crate::session::keys::{self, StringBytes};
+use crate::session::keys::StringBytes;
+use crate::session::{self, before_end};
 
 use super::ModuleKey;
 
@@ -65,9 +66,7 @@ thread_local! {
 /// the thread's session call this first.
 #[inline]
 pub fn store_direct_changes() {
-    if WRITTEN_KEYS.with_borrow(|keys| !keys.is_empty()) {
-        store_all();
-    }
+    before_end::run();
 }
 
 #[cold]
@@ -102,6 +101,7 @@ impl ModuleKey {
         let pointer = copy.as_pointer();
         *direct = DirectAccess::Writing { copy, stored };
         WRITTEN_KEYS.with_borrow_mut(|keys| keys.push(self));
+        before_end::set(Some(store_all));
         Some((pointer, length))
     }
 
@@ -114,7 +114,7 @@ impl ModuleKey {
         let present = copy.bytes();
         if present != stored.as_slice() {
             // The session is used without this key's other functions, which would come back here.
-            let is_stored = keys::current(|session| session.overwrite_string(self.session_key(), present)).is_some();
+            let is_stored = session::current(|session| session.overwrite_string(self.session_key(), present)).is_some();
             if is_stored {
                 stored.copy_from_slice(present);
             }
@@ -128,7 +128,13 @@ impl ModuleKey {
         }
         self.store_direct_change();
         if matches!(self.direct.take(), DirectAccess::Writing { .. }) {
-            WRITTEN_KEYS.with_borrow_mut(|keys| keys.retain(|key| !std::ptr::eq(*key, self)));
+            let is_last = WRITTEN_KEYS.with_borrow_mut(|keys| {
+                keys.retain(|key| !std::ptr::eq(*key, self));
+                keys.is_empty()
+            });
+            if is_last {
+                before_end::set(None);
+            }
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Keys that modules have opened (`ValkeyModuleKey`).
 //!
-//! A key knows its place in the keyspace, and the type of its value as the module has seen it last: a value that another
-//! call deletes meanwhile is found missing by the next function, not followed as a pointer.
+//! A key knows its place in the keyspace, and the type of its value as the module has seen it last: a value that
+//! another call deletes meanwhile is found missing by the next function, not followed as a pointer.
 //!
 //! # Direct access to strings
-//! `StringDMA` returns a pointer that the module reads, or writes, without a further call. A writer's pointer leads to a
-//! copy here. Each later function of the API that reads or writes data of the thread's session first stores those copies
-//! that the module has changed ([`store_direct_changes`]), and so do the end of the session and the closing of the key.
+//! `StringDMA` returns a pointer that the module reads, or writes, without a further call. A writer's pointer leads to
+//! a copy here. Each later function of the API that reads or writes data of the thread's session first stores those
+//! copies that the module has changed ([`store_direct_changes`]), and so do the end of the session and the closing of
+//! the key.
 
 mod cursor;
 mod direct;
@@ -20,7 +21,7 @@ use std::ffi::c_int;
 use crate::objects::automatic::AutomaticObject;
 use crate::objects::context::Context;
 use crate::objects::string::ModuleString;
-use crate::session::keys::{self, KeyIdentity, KeyKind, KeySession, LookupOptions, SessionKey};
+use crate::session::keys::{KeyIdentity, KeyKind, KeySession, LookupOptions, SessionKey};
 use crate::session::{self, Session};
 use direct::DirectAccess;
 
@@ -174,7 +175,7 @@ impl ModuleKey {
     /// Calls `run` with the access of the thread's session to keys, and the key. Returns `None` if it has no session.
     pub fn with_keys<R>(&self, run: impl FnOnce(&mut dyn KeySession, SessionKey<'_>) -> R) -> Option<R> {
         store_direct_changes();
-        keys::current(|session| run(session, self.session_key()))
+        session::current(|session| run(session, self.session_key()))
     }
 
     /// Calls `run` with the thread's session and the key. Returns `None` if the thread has none.

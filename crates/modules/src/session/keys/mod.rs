@@ -109,8 +109,8 @@ pub trait KeySession:
     /// Returns the type of what is stored, without counting that as a lookup.
     fn stored_kind(&mut self, key: SessionKey<'_>) -> KeyKind;
 
-    /// Returns the number of elements of a collection, or of bytes of a string. It is 0 without a value, and for a value
-    /// of a module's type.
+    /// Returns the number of elements of a collection, or of bytes of a string. It is 0 without a value, and for a
+    /// value of a module's type.
     fn value_length(&mut self, key: SessionKey<'_>) -> usize;
 
     /// Deletes a key. With `is_lazy`, another thread frees its memory.
@@ -118,9 +118,4 @@ pub trait KeySession:
 
     /// Informs the clients that watch or cache a key that it has changed.
     fn signal_modified_key(&mut self, key: SessionKey<'_>);
-}
-
-/// Calls `run` with the access of this thread's session to keys. Returns `None` if the thread has no session.
-pub fn current<R>(run: impl FnOnce(&mut dyn KeySession) -> R) -> Option<R> {
-    super::current(|session| run(session))
 }

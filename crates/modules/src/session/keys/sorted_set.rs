@@ -109,8 +109,8 @@ pub trait SortedSetSession {
     fn member_in_range(&mut self, key: SessionKey<'_>, range: &SortedSetRange, is_last: bool)
     -> Option<MemberPosition>;
 
-    /// Returns the member after a position, or the one before it, if it is in a range. A member at the position that was
-    /// removed, or has got another score, counts as if it were still there.
+    /// Returns the member after a position, or the one before it, if it is in a range. A member at the position that
+    /// was removed, or has got another score, counts as if it were still there.
     fn neighbor_in_range(
         &mut self,
         key: SessionKey<'_>,

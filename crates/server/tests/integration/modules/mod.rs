@@ -1,6 +1,7 @@
 //! Modules. The tests load modules in C, of `tests/modules` and of the examples of the crate of modules, which they compile
 //! against the header for authors.
 
+mod blocking;
 mod calls;
 mod functions;
 mod home_way;

@@ -27,9 +27,8 @@ use crate::commands::sorted_set::value_as_sorted_set;
 use crate::commands::stream::arguments::entry_as_stream;
 use crate::commands::string::bytes::with_bytes;
 use crate::keyspace::access::{AccessContext, KeyWrite, is_expired};
-use crate::keyspace::effects::{Effects, Hooks, RemovalCause};
+use crate::keyspace::effects::{Effects, RemovalCause};
 use crate::keyspace::key_identity::{NamedKey, PlannedKey};
-use crate::notify::keyspace_event::KeyspaceEvent;
 use crate::state::Server;
 use std::sync::Arc;
 
@@ -197,8 +196,8 @@ impl ModuleSession<'_, '_> {
         if !options.contains(LookupOptions::NO_STATISTICS) {
             effects.misses += 1;
         }
-        if !options.contains(LookupOptions::NO_EVENT) && effects.hooks.intersects(Hooks::RECORDS_EVENTS) {
-            effects.record_event(key.identity.db, key.name, KeyspaceEvent::MISSED);
+        if !options.contains(LookupOptions::NO_EVENT) {
+            effects.record_missed_event(key.identity.db, key.name);
         }
     }
 
