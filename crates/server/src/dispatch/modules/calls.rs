@@ -35,6 +35,7 @@ use crate::dispatch::script_flags::{has_too_few_replicas, is_read_only, is_stale
 use crate::dispatch::thread::LeasedCall;
 use crate::dispatch::watches::remove_own_watches;
 use crate::dispatch::{expired_sources, propagate, redirect, script};
+use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{BufferFigures, Client, ClientFlags};
@@ -132,7 +133,9 @@ impl CallSession for ModuleSession<'_, '_> {
         let target = log_target(target).intersection(effects.hooks.log_target());
         if !target.is_empty() {
             let words: Vec<&[u8]> = words.args().iter().collect();
-            effects.log_writer.propagate_before(target, DbIndex::new(db as usize), &words);
+            effects
+                .log_writer
+                .propagate_before(target, DbIndex::new(db as usize), &words);
         }
     }
 
@@ -433,9 +436,9 @@ impl ModuleSession<'_, '_> {
     }
 
     /// Plans the keys of a command. In a slot-safe session, their slots must be leased.
-    fn plan_call(&self, call: AdmittedCall<'_>, planned: &mut Vec<PlannedKey>) -> Result<(), CommandError> {
+    fn plan_call(&mut self, call: AdmittedCall<'_>, planned: &mut Vec<PlannedKey>) -> Result<(), CommandError> {
         plan_write_keys(&self.thread.server.keyspace, call.command, &call.args, planned);
-        let SessionAccess::Leased(leases) = &self.access else {
+        let SessionAccess::Leased(leases) = &mut self.access else {
             return Ok(());
         };
         let needs_all = !matches!(call.binding.mode, HandlerMode::Leased) || call.binding.has_undeclared_keys;
@@ -445,12 +448,18 @@ impl ModuleSession<'_, '_> {
                 call.command.full_name
             )));
         }
+        let writes = call.command.spec.flags.contains(CommandFlags::WRITE) || call.binding.writes_all_keys;
         for key in planned {
             let Some(lease) = leases.index_of(key.slot) else {
                 return Err(CommandError::constant(
                     "ERR A slot-safe command of a module cannot access a key that it has not declared",
                 ));
             };
+            if writes && HeldLeases::Script(leases).writable_slot(key.slot).is_none() {
+                return Err(CommandError::constant(
+                    "ERR A slot-safe command of a module cannot write a key that it has declared as read-only",
+                ));
+            }
             key.lease = lease;
         }
         Ok(())
@@ -484,7 +493,11 @@ impl ModuleSession<'_, '_> {
             return Ok(None);
         };
         let deadline_ms = wait.deadline_ms;
-        Ok(Some((wait.park_id, CallWait::Module(wait.blocked, wait.waiter), deadline_ms)))
+        Ok(Some((
+            wait.park_id,
+            CallWait::Module(wait.blocked, wait.waiter),
+            deadline_ms,
+        )))
     }
 
     /// Runs the handler of a command.
@@ -558,7 +571,11 @@ impl ModuleSession<'_, '_> {
             NextStep::Reply => {}
             NextStep::Block(blocked) => {
                 let waiter = blocked.waiter;
-                return Ok(Some((waiter.park_id, CallWait::Keys(waiter.clone()), waiter.deadline_ms)));
+                return Ok(Some((
+                    waiter.park_id,
+                    CallWait::Keys(waiter.clone()),
+                    waiter.deadline_ms,
+                )));
             }
             NextStep::AwaitReplicas(wait) => {
                 let (at_ms, required_acks) = *wait;
