@@ -1,5 +1,7 @@
 //! A worker's part in the waits of clients that modules have blocked.
 
+use weft_base::LogSequence;
+
 use super::Worker;
 use super::waits::ClientWait;
 use crate::dispatch::record;
@@ -31,6 +33,9 @@ impl Worker {
         }
         let nanoseconds = wait.nanoseconds + ended.nanoseconds;
         self.record_write(token, ended.log_sequence);
+        // What threads of the module have written meanwhile counts as written by the client, as in Valkey.
+        let last = self.server().propagation.last_sequence();
+        self.record_log_sequence(token, LogSequence::NONE, last);
         match ended.next_wait {
             Some(mut next) => {
                 (next.command, next.nanoseconds) = (wait.command, nanoseconds);
