@@ -72,9 +72,9 @@ fn a_pushed_element_serves_a_blocked_client_and_fails_a_transaction() {
 
 #[test]
 fn a_key_that_has_expired_is_opened_as_a_missing_one() {
-    let server = start(4, "keys");
+    let server = start_with(4, &[&["keys"]], &["--enable-debug-command", "yes"]);
     let mut client = Client::connect(server.port);
-    client.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    assert_eq!(client.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]), "OK");
     client.call(&["SET", "k", "v", "PX", "1"]);
     sleep(Duration::from_millis(10));
     assert_eq!(client.call(&["keys.push", "k", "x"]), "1");
@@ -121,7 +121,15 @@ fn fields_are_read_as_commands_read_them() {
 
 #[test]
 fn what_a_module_writes_while_a_snapshot_is_taken_is_not_in_it() {
-    let server = start_with(1, &[&["keys"]], &["--save", "", "--rdb-key-save-delay", "200"]);
+    let arguments = [
+        "--save",
+        "",
+        "--rdb-key-save-delay",
+        "200",
+        "--enable-debug-command",
+        "yes",
+    ];
+    let server = start_with(1, &[&["keys"]], &arguments);
     let mut client = Client::connect(server.port);
     for number in 0..2000 {
         client.call(&["SET", &format!("k{number}"), "old"]);
