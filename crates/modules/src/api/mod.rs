@@ -3,11 +3,10 @@
 pub mod blocked_clients;
 pub mod call_argv;
 pub mod calls;
-pub mod concurrency;
-pub mod context;
 pub mod clocks;
 pub mod command_info;
-pub mod keys;
+pub mod concurrency;
+pub mod context;
 pub mod defragmentation;
 pub mod dicts;
 pub mod digest;
@@ -15,6 +14,7 @@ pub mod events;
 pub mod events_and_time;
 pub mod info;
 pub mod io;
+pub mod keys;
 pub mod logging;
 pub mod memory;
 pub mod rdb_files;
@@ -95,8 +95,12 @@ const SUBJECTS: &[Functions] = &[
 /// The functions that this server adds, by subject.
 const EXTRA_SUBJECTS: &[Functions] = &[concurrency::FUNCTIONS];
 
-static BY_NAME: LazyLock<HashMap<&'static str, Function>> =
-    LazyLock::new(|| SUBJECTS.iter().flat_map(|functions| functions.iter().copied()).collect());
+static BY_NAME: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
+    SUBJECTS
+        .iter()
+        .flat_map(|functions| functions.iter().copied())
+        .collect()
+});
 
 /// Returns a function by the name by which a module asks for it.
 pub fn find(name: &str) -> Option<Function> {
@@ -113,7 +117,7 @@ pub fn find(name: &str) -> Option<Function> {
 ///
 /// # Safety
 /// `name` is a C string, and `target` a place for a pointer.
-pub unsafe extern "C" fn get_api(name: *const c_char, target: *mut *const c_void) -> c_int {
+pub unsafe extern "C" fn function_by_name(name: *const c_char, target: *mut *const c_void) -> c_int {
     // SAFETY: the caller promises it.
     let name = unsafe { CStr::from_ptr(name) };
     match name.to_str().ok().and_then(find) {

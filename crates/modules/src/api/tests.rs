@@ -21,7 +21,12 @@ fn listed(list: &str) -> BTreeSet<String> {
     in_list
         .filter_map(|line| line.trim().strip_prefix("X("))
         .filter_map(|entry| entry.split(", ").nth(1))
-        .map(|name| name.trim_end_matches(',').trim_end_matches(" \\").trim_end_matches(',').to_owned())
+        .map(|name| {
+            name.trim_end_matches(',')
+                .trim_end_matches(" \\")
+                .trim_end_matches(',')
+                .to_owned()
+        })
         .collect()
 }
 
@@ -29,7 +34,11 @@ fn listed(list: &str) -> BTreeSet<String> {
 fn the_header_and_the_table_have_the_same_functions() {
     let functions = listed("WEFTMODULE_FUNCTIONS");
     assert_eq!(functions.len(), 375, "the functions of Valkey 9.1");
-    let all: Vec<&str> = SUBJECTS.iter().flat_map(|list| list.iter()).map(|(name, _)| *name).collect();
+    let all: Vec<&str> = SUBJECTS
+        .iter()
+        .flat_map(|list| list.iter())
+        .map(|(name, _)| *name)
+        .collect();
     let names: BTreeSet<String> = all.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(names.len(), all.len(), "a function is in two lists");
     let missing: Vec<&String> = functions.difference(&names).collect();
@@ -79,7 +88,9 @@ fn the_header_compiles_without_warnings() {
     let c = named.replace("{\n", "{\n(void)words; (void)count;\n");
     compile("cc", "-std=c11", "module.c", &c);
     for standard in ["-std=c++11", "-std=c++20"] {
-        let cpp = format!("extern \"C\" int ValkeyModule_OnLoad(struct ValkeyModuleCtx *, struct ValkeyModuleString **, int);\n{module}");
+        let cpp = format!(
+            "extern \"C\" int ValkeyModule_OnLoad(struct ValkeyModuleCtx *, struct ValkeyModuleString **, int);\n{module}"
+        );
         compile("c++", standard, "module.cc", &cpp);
     }
 }

@@ -91,5 +91,7 @@ pub fn users_of(module: &Arc<Module>) -> Vec<Arc<str>> {
 pub fn used_by(module: &Arc<Module>) -> Vec<Arc<str>> {
     let uses = USES.lock();
     let by_module = uses.iter().filter(|used| is_same(&used.user, module));
-    by_module.filter_map(|used| Some(used.owner.upgrade()?.name())).collect()
+    by_module
+        .filter_map(|used| Some(used.owner.upgrade()?.name()))
+        .collect()
 }

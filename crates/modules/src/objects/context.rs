@@ -77,7 +77,7 @@ impl Context {
     /// Creates the context of a call.
     pub fn new(module: Arc<Module>, caller: Caller) -> Context {
         Context {
-            get_api: api::get_api,
+            get_api: api::function_by_name,
             module,
             caller: RefCell::new(caller),
             reply: RefCell::new(Vec::new()),

@@ -14,8 +14,8 @@ use crate::session::{self, clock::cached_us};
 /// The functions of this subject.
 pub const FUNCTIONS: Functions = functions![
     ("CachedMicroseconds", cached_microseconds),
-    ("GetRandomBytes", get_random_bytes),
-    ("GetRandomHexChars", get_random_hex_chars),
+    ("GetRandomBytes", random_bytes),
+    ("GetRandomHexChars", random_hex_chars),
     ("LatencyAddSample", latency_add_sample),
     ("Microseconds", microseconds),
     ("Milliseconds", milliseconds),
@@ -73,7 +73,7 @@ unsafe fn buffer_mut<'a>(pointer: *mut c_uchar, len: usize) -> &'a mut [u8] {
 ///
 /// # Safety
 /// As for [`buffer_mut`].
-unsafe extern "C" fn get_random_bytes(target: *mut c_uchar, len: usize) {
+unsafe extern "C" fn random_bytes(target: *mut c_uchar, len: usize) {
     // SAFETY: the caller promises it.
     fill_randomly(unsafe { buffer_mut(target, len) });
 }
@@ -82,7 +82,7 @@ unsafe extern "C" fn get_random_bytes(target: *mut c_uchar, len: usize) {
 ///
 /// # Safety
 /// As for [`buffer_mut`].
-unsafe extern "C" fn get_random_hex_chars(target: *mut c_char, len: usize) {
+unsafe extern "C" fn random_hex_chars(target: *mut c_char, len: usize) {
     // SAFETY: the caller promises it.
     let digits = unsafe { buffer_mut(target.cast(), len) };
     fill_randomly(digits);

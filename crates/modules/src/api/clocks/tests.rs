@@ -1,6 +1,6 @@
 //! Tests of clocks and random bytes.
 
-use super::{cached_microseconds, get_random_bytes, get_random_hex_chars, microseconds, milliseconds};
+use super::{cached_microseconds, random_bytes, random_hex_chars, microseconds, milliseconds};
 
 #[test]
 fn clocks_agree() {
@@ -15,12 +15,12 @@ fn random_bytes_differ() {
     let mut buffers = [[0u8; 40]; 2];
     for buffer in &mut buffers {
         // SAFETY: the buffers have this length.
-        unsafe { get_random_bytes(buffer.as_mut_ptr(), 40) };
+        unsafe { random_bytes(buffer.as_mut_ptr(), 40) };
     }
     assert_ne!(buffers[0], buffers[1]);
     for buffer in &mut buffers {
         // SAFETY: the buffers have this length.
-        unsafe { get_random_hex_chars(buffer.as_mut_ptr().cast(), 40) };
+        unsafe { random_hex_chars(buffer.as_mut_ptr().cast(), 40) };
         assert!(buffer.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')));
     }
     assert_ne!(buffers[0], buffers[1]);

@@ -8,10 +8,7 @@ use crate::module::shared;
 use crate::objects::context::Context;
 
 /// The functions of this subject.
-pub const FUNCTIONS: Functions = functions![
-    ("ExportSharedAPI", export_shared_api),
-    ("GetSharedAPI", get_shared_api),
-];
+pub const FUNCTIONS: Functions = functions![("ExportSharedAPI", export_shared_api), ("GetSharedAPI", shared_api),];
 
 /// Offers a function under a name that is not in use.
 ///
@@ -30,7 +27,7 @@ unsafe extern "C" fn export_shared_api(context: *mut Context, name: *const c_cha
 ///
 /// # Safety
 /// The context is one, and the name a C string (rule 1).
-unsafe extern "C" fn get_shared_api(context: *mut Context, name: *const c_char) -> *const c_void {
+unsafe extern "C" fn shared_api(context: *mut Context, name: *const c_char) -> *const c_void {
     // SAFETY: the caller promises it.
     let (context, name) = unsafe { (Context::from_pointer(context), CStr::from_ptr(name)) };
     context

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{export_shared_api, get_shared_api};
+use super::{export_shared_api, shared_api};
 use crate::api::{ERR, OK};
 use crate::module::{Module, shared};
 use crate::objects::context::{Caller, Context};
@@ -16,11 +16,11 @@ fn a_shared_function_is_found_by_its_name() {
     let function = c"function".as_ptr().cast();
     // SAFETY: the contexts live, and the names are C strings.
     unsafe {
-        assert!(get_shared_api(user.as_pointer(), c"f".as_ptr()).is_null());
+        assert!(shared_api(user.as_pointer(), c"f".as_ptr()).is_null());
         assert_eq!(export_shared_api(owner.as_pointer(), c"f".as_ptr(), function), OK);
         assert_eq!(export_shared_api(user.as_pointer(), c"f".as_ptr(), function), ERR);
         for _ in 0..2 {
-            assert_eq!(get_shared_api(user.as_pointer(), c"f".as_ptr()), function);
+            assert_eq!(shared_api(user.as_pointer(), c"f".as_ptr()), function);
         }
     }
     assert_eq!(owner.module.usage.users.load(Ordering::Relaxed), 1);

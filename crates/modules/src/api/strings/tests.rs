@@ -24,7 +24,10 @@ fn numbers_become_strings_and_back() {
     let nobody = std::ptr::null_mut();
     // SAFETY: all pointers are null or those of living objects.
     unsafe {
-        assert_eq!(text(create_string_from_long_long(nobody, i64::MIN)), i64::MIN.to_string());
+        assert_eq!(
+            text(create_string_from_long_long(nobody, i64::MIN)),
+            i64::MIN.to_string()
+        );
         assert_eq!(
             text(create_string_from_unsigned_long_long(nobody, u64::MAX)),
             u64::MAX.to_string()

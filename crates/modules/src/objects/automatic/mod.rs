@@ -1,7 +1,7 @@
 //! Automatic memory: what a context frees when the call into the module ends.
 //!
-//! A module asks for it with `AutoMemory`. From then on, each object that a function of the API creates with this context
-//! belongs to the context, until the module frees or retains it.
+//! A module asks for it with `AutoMemory`. From then on, each object that a function of the API creates with this
+//! context belongs to the context, until the module frees or retains it.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;

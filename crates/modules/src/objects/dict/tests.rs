@@ -25,7 +25,10 @@ fn walk(dict: *mut Dict, operator: &str, key: &str, direction: Direction) -> Vec
     let mut keys = Vec::new();
     // SAFETY: the iterator was created above, and the dictionary is freed later.
     unsafe {
-        (*iterator).seek(SeekOperator::parse(operator.as_bytes()).expect("an operator"), key.as_bytes());
+        (*iterator).seek(
+            SeekOperator::parse(operator.as_bytes()).expect("an operator"),
+            key.as_bytes(),
+        );
         while let Some((key, number)) = (*iterator).step(direction) {
             assert_eq!(number, value(key.len()));
             keys.push(String::from_utf8(key.to_vec()).expect("keys are text"));
@@ -59,7 +62,10 @@ fn operators_find_the_first_key() {
         assert!(!keys.is_empty(), "{operator} {key} {direction:?}");
     }
     for (operator, key) in [("==", "c"), (">", "d"), (">=", "e"), ("<", "")] {
-        assert!(walk(dict, operator, key, Direction::Next).is_empty(), "{operator} {key}");
+        assert!(
+            walk(dict, operator, key, Direction::Next).is_empty(),
+            "{operator} {key}"
+        );
     }
     assert_eq!(SeekOperator::parse(b"!"), None);
     assert_eq!(SeekOperator::parse(b""), None);
@@ -102,11 +108,20 @@ fn iterators_survive_changes() {
         assert!((*iterator).compares(SeekOperator::LessOrEqual, b"c"));
         assert!(!(*iterator).compares(SeekOperator::Less, b"c"));
         assert!(!(*iterator).compares(SeekOperator::First, b"c"));
-        assert_eq!((*iterator).step(Direction::Previous).map(|(key, _)| key), Some(&b"aa"[..]));
+        assert_eq!(
+            (*iterator).step(Direction::Previous).map(|(key, _)| key),
+            Some(&b"aa"[..])
+        );
         assert!((*iterator).step(Direction::Previous).is_none());
-        assert!(!(*iterator).compares(SeekOperator::Equal, b"aa"), "the iterator is at its end");
+        assert!(
+            !(*iterator).compares(SeekOperator::Equal, b"aa"),
+            "the iterator is at its end"
+        );
         (*iterator).seek(SeekOperator::Last, b"");
-        assert_eq!((*iterator).step(Direction::Previous).map(|(key, _)| key), Some(&b"d"[..]));
+        assert_eq!(
+            (*iterator).step(Direction::Previous).map(|(key, _)| key),
+            Some(&b"d"[..])
+        );
         drop(Box::from_raw(iterator));
         Dict::free(dict);
     }

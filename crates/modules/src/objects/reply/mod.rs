@@ -1,7 +1,7 @@
 //! What a module replies: the bytes are in [`Context::reply`]; this is the rest.
 //!
-//! A collection whose length the module sets later is a position in the reply, at which the header is inserted then. The
-//! lengths are set in the reverse order, so an insertion moves no position that is still needed.
+//! A collection whose length the module sets later is a position in the reply, at which the header is inserted then.
+//! The lengths are set in the reverse order, so an insertion moves no position that is still needed.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;

@@ -10,7 +10,11 @@ impl LatencyHost for ModuleHost {
     fn add_latency_sample(&self, event: &'static str, milliseconds: u64) {
         let threshold_ms = self.server.config.unsigned(id::LATENCY_MONITOR_THRESHOLD);
         if threshold_ms > 0 && milliseconds >= threshold_ms {
-            self.server.stats.history.latency.add(event, unix_ms() / 1000, milliseconds);
+            self.server
+                .stats
+                .history
+                .latency
+                .add(event, unix_ms() / 1000, milliseconds);
         }
     }
 }

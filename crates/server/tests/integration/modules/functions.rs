@@ -68,7 +68,11 @@ fn numbers_of_a_data_type_survive_dumps_logs_and_copies() {
         assert_eq!(client.call(&["typefunctions.set", &format!("n{number}"), number]), "OK");
     }
     assert_numbers(&mut client);
-    assert_eq!(client.call(&["COPY", "n0.1", "copy"]).split(' ').next(), Some("ERR"), "the type has no copy function");
+    assert_eq!(
+        client.call(&["COPY", "n0.1", "copy"]).split(' ').next(),
+        Some("ERR"),
+        "the type has no copy function"
+    );
     assert_eq!(client.call(&["TYPE", "n0.1"]), "numbertyp");
     assert!(client.call(&["DEBUG", "DIGEST-VALUE", "n0.1"]) != client.call(&["DEBUG", "DIGEST-VALUE", "n-0.5"]));
     let payload = {
@@ -100,10 +104,16 @@ fn clients_commands_and_information_are_known() {
     let server = start_with(4, &[&["server_functions"]], &["--notify-keyspace-events", "K$"]);
     let mut client = Client::connect(server.port);
     assert_eq!(client.call(&["serverfunctions.names"]), "(default 0 9)");
-    assert_eq!(client.call(&["serverfunctions.keys", "MSET", "a", "1", "b", "2"]), "(1 3)");
+    assert_eq!(
+        client.call(&["serverfunctions.keys", "MSET", "a", "1", "b", "2"]),
+        "(1 3)"
+    );
     assert_eq!(client.call(&["serverfunctions.keys", "PING"]), "-");
     assert_eq!(client.call(&["serverfunctions.keys", "NOTHING"]), "-");
-    assert_eq!(client.call(&["serverfunctions.proto", "ECHO", "text"]), "$4\r\ntext\r\n");
+    assert_eq!(
+        client.call(&["serverfunctions.proto", "ECHO", "text"]),
+        "$4\r\ntext\r\n"
+    );
     assert_eq!(raw_call(&mut client, &["serverfunctions.proto", "NOTHING", "x"]), "$-1");
     let information = client.call(&["INFO", "serverfunctions"]);
     let expected = "# serverfunctions_part\r\nserverfunctions_field:text\r\n\
@@ -113,7 +123,9 @@ fn clients_commands_and_information_are_known() {
     let mut other = Client::connect(server.port);
     let id = other.call(&["CLIENT", "ID"]);
     assert_eq!(client.call(&["serverfunctions.disconnect", &id]), "0");
-    wait_until("the client is disconnected", || !client.call(&["CLIENT", "LIST"]).contains(&format!("id={id} ")));
+    wait_until("the client is disconnected", || {
+        !client.call(&["CLIENT", "LIST"]).contains(&format!("id={id} "))
+    });
     assert_eq!(client.call(&["serverfunctions.disconnect", &id]), "1");
 }
 
@@ -131,7 +143,9 @@ fn a_module_learns_that_a_blocked_client_is_gone() {
     drop(waiter);
     client.wait_for_info("blocked_clients", "0");
     client.call(&["serverfunctions.unblock"]);
-    wait_until("the data of the client is freed", || client.call(&["serverfunctions.unblock"]) == "1");
+    wait_until("the data of the client is freed", || {
+        client.call(&["serverfunctions.unblock"]) == "1"
+    });
 }
 
 #[test]

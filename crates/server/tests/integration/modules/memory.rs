@@ -8,7 +8,11 @@ fn strings_are_converted_and_held() {
     let server = start(4, "strings");
     let mut client = Client::connect(server.port);
     assert_eq!(client.call(&["strings.numbers"]), "OK");
-    for text in ["short", "a text that is longer than what a string holds without an allocation of its own", ""] {
+    for text in [
+        "short",
+        "a text that is longer than what a string holds without an allocation of its own",
+        "",
+    ] {
         assert_eq!(client.call(&["strings.holders", text]), format!("{text}\0more"));
     }
     assert_eq!(client.call(&["strings.keep", "first"]), "-");
@@ -60,5 +64,8 @@ fn clocks_and_random_bytes_are_those_of_the_system() {
     let milliseconds: u64 = client.call(&["memory.clocks"]).parse().expect("a number");
     assert!((before..before + 60_000).contains(&milliseconds));
     let latest = client.call(&["LATENCY", "LATEST"]);
-    assert!(latest.starts_with("((memory-event ") && latest.contains(" 5 5"), "{latest}");
+    assert!(
+        latest.starts_with("((memory-event ") && latest.contains(" 5 5"),
+        "{latest}"
+    );
 }

@@ -77,15 +77,24 @@ fn all_code_of_a_module_runs_on_one_thread() {
                         client.call(&["DEL", &format!("s{}", (number + 1) % 8), &format!("m{round}")]);
                         client.call(&["UNLINK", &format!("m{}", round + 1)]);
                         client.call(&["EVAL", "return redis.call('affinity.get', KEYS[1])", "1", &key]);
-                        client.transact(&[&["affinity.set", &key, "1"], &["SET", "t", "v"], &["affinity.get", &key]]);
+                        client.transact(&[
+                            &["affinity.set", &key, "1"],
+                            &["SET", "t", "v"],
+                            &["affinity.get", &key],
+                        ]);
                     }
                 })
             })
             .collect();
-        clients.into_iter().for_each(|client| client.join().expect("the server has not ended"));
+        clients
+            .into_iter()
+            .for_each(|client| client.join().expect("the server has not ended"));
         let mut client = Client::connect(port);
         assert_eq!(client.call(&["affinity.set", "last", "7"]), "OK");
-        assert_eq!(client.call(&["BGREWRITEAOF"]), "Background append only file rewriting started");
+        assert_eq!(
+            client.call(&["BGREWRITEAOF"]),
+            "Background append only file rewriting started"
+        );
         client.wait_for_info("aof_rewrite_in_progress", "0");
         assert_eq!(client.call(&["SAVE"]), "OK");
         assert_eq!(client.call(&["DEBUG", "RELOAD"]), "OK");

@@ -1,5 +1,5 @@
-//! Modules. The tests load modules in C, of `tests/modules` and of the examples of the crate of modules, which they compile
-//! against the header for authors.
+//! Modules. The tests load modules in C, of `tests/modules` and of the examples of the crate of modules, which they
+//! compile against the header for authors.
 
 mod blocking;
 mod calls;
@@ -47,7 +47,17 @@ fn compile(name: &str) -> PathBuf {
     };
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let output = Command::new(compiler)
-        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"])
+        .args([
+            "-std=gnu11",
+            "-O1",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            "-pthread",
+        ])
         .arg("-I")
         .arg(package.join("../modules/include"))
         .arg("-o")
@@ -86,7 +96,10 @@ pub fn raw_call(client: &mut Client, words: &[&str]) -> String {
     client.send(words);
     let mut reply = Vec::new();
     read_reply(client, &mut reply);
-    String::from_utf8_lossy(&reply).replace("\r\n", " ").trim_end().to_owned()
+    String::from_utf8_lossy(&reply)
+        .replace("\r\n", " ")
+        .trim_end()
+        .to_owned()
 }
 
 /// Appends the bytes of the next reply.

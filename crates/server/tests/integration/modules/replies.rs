@@ -68,7 +68,13 @@ fn every_type_has_its_form_in_both_protocols() {
 fn errors_are_counted_by_their_codes() {
     let server = start(1, "replies");
     let mut client = Client::connect(server.port);
-    for kind in ["error", "error-format", "error-custom", "error-uncounted", "error-alone"] {
+    for kind in [
+        "error",
+        "error-format",
+        "error-custom",
+        "error-uncounted",
+        "error-alone",
+    ] {
         client.call(&["replies.single", kind]);
         client.call(&["replies.single", kind]);
     }
@@ -87,14 +93,24 @@ fn lengths_that_are_not_set_are_left_out() {
     let mut client = Client::connect(server.port);
     assert_eq!(raw_call(&mut client, &["replies.misuse", "unset"]), ":1");
     assert_eq!(raw_call(&mut client, &["replies.misuse", "unbegun"]), ":1");
-    assert_eq!(raw_call(&mut client, &["replies.nested", "postponed"]), "*3 :1 *2 :2 *2 :3 :4 *0");
-    assert_eq!(client.call(&["replies.single"]), "ERR wrong number of arguments for 'replies.single' command");
+    assert_eq!(
+        raw_call(&mut client, &["replies.nested", "postponed"]),
+        "*3 :1 *2 :2 *2 :3 :4 *0"
+    );
+    assert_eq!(
+        client.call(&["replies.single"]),
+        "ERR wrong number of arguments for 'replies.single' command"
+    );
 }
 
 #[test]
 fn transactions_collect_the_replies() {
     let server = start(4, "replies");
     let mut client = Client::connect(server.port);
-    let commands: [&[&str]; 3] = [&["replies.single", "integer"], &["SET", "k", "v"], &["replies.nested", "known"]];
+    let commands: [&[&str]; 3] = [
+        &["replies.single", "integer"],
+        &["SET", "k", "v"],
+        &["replies.nested", "known"],
+    ];
     assert_eq!(client.transact(&commands), "(-42 OK (1 (2 (3 4)) ()))");
 }

@@ -19,7 +19,12 @@ fn counters_lose_no_addition() {
                 for round in 0..ROUNDS {
                     client.send(&["counter.add", "all", "1", "1000000"]);
                     client.send(&["counter.add", &format!("own:{number}"), "2", "1000000"]);
-                    client.send(&["counter.move", &format!("own:{number}"), &format!("own:{}", round % CLIENTS), "1"]);
+                    client.send(&[
+                        "counter.move",
+                        &format!("own:{number}"),
+                        &format!("own:{}", round % CLIENTS),
+                        "1",
+                    ]);
                     client.send(&["INCR", "all"]);
                     client.send(&["counter.get", "all"]);
                     (0..5).for_each(|_| assert!(!client.answer().starts_with("ERR")));
@@ -27,14 +32,19 @@ fn counters_lose_no_addition() {
             })
         });
         let clients: Vec<_> = clients.collect();
-        clients.into_iter().for_each(|client| client.join().expect("no reply is an error"));
+        clients
+            .into_iter()
+            .for_each(|client| client.join().expect("no reply is an error"));
         let mut client = Client::connect(port);
         assert_eq!(client.call(&["counter.get", "all"]), (CLIENTS * ROUNDS * 2).to_string());
         let own = (0..CLIENTS).map(|number| client.call(&["counter.get", &format!("own:{number}")]));
         let sum: u64 = own.map(|text| text.parse::<u64>().expect("a number")).sum();
         assert_eq!(sum, CLIENTS * ROUNDS * 2);
         let largest: u64 = client.call(&["counter.largest"]).parse().expect("a number");
-        assert!((CLIENTS * ROUNDS..=CLIENTS * ROUNDS * 2).contains(&largest), "{largest}");
+        assert!(
+            (CLIENTS * ROUNDS..=CLIENTS * ROUNDS * 2).contains(&largest),
+            "{largest}"
+        );
     }
 }
 
@@ -50,14 +60,23 @@ fn the_example_checks_its_arguments_and_limits() {
     assert_eq!(client.call(&["counter.move", "c", "c", "6"]), "OK");
     assert_eq!(client.call(&["MGET", "c", "d"]), "(6 4)");
     assert_eq!(client.call(&["counter.get", "none"]), "0");
-    assert_eq!(client.call(&["counter.add", "c", "-1", "10"]), "ERR the amount is not an integer from 0");
-    assert_eq!(client.call(&["counter.add", "c"]), "ERR wrong number of arguments for 'counter.add' command");
+    assert_eq!(
+        client.call(&["counter.add", "c", "-1", "10"]),
+        "ERR the amount is not an integer from 0"
+    );
+    assert_eq!(
+        client.call(&["counter.add", "c"]),
+        "ERR wrong number of arguments for 'counter.add' command"
+    );
     client.call(&["LPUSH", "list", "x"]);
     assert!(client.call(&["counter.get", "list"]).starts_with("WRONGTYPE"));
     client.call(&["SET", "text", "x"]);
     assert_eq!(client.call(&["counter.get", "text"]), "ERR the value is not an integer");
     // Transactions and scripts use it as well.
-    assert_eq!(client.transact(&[&["counter.add", "c", "1", "10"], &["GET", "c"]]), "(7 7)");
+    assert_eq!(
+        client.transact(&[&["counter.add", "c", "1", "10"], &["GET", "c"]]),
+        "(7 7)"
+    );
     let script = "return {redis.call('counter.add', KEYS[1], 1, 10), redis.call('counter.get', KEYS[1])}";
     assert_eq!(client.call(&["EVAL", script, "1", "c"]), "(8 8)");
 }
@@ -110,11 +129,18 @@ fn commands_on_two_slots_run_at_the_same_time() {
                 thread::spawn(move || {
                     let mut client = Client::connect(port);
                     let replies = (0..10).map(|_| client.call(&[command, &format!("k{number}")]));
-                    replies.map(|reply| reply.parse::<u64>().expect("a number")).max().unwrap_or(0)
+                    replies
+                        .map(|reply| reply.parse::<u64>().expect("a number"))
+                        .max()
+                        .unwrap_or(0)
                 })
             })
             .collect();
-        clients.into_iter().map(|client| client.join().expect("a client ends")).max().unwrap_or(0)
+        clients
+            .into_iter()
+            .map(|client| client.join().expect("a client ends"))
+            .max()
+            .unwrap_or(0)
     };
     assert!(most_at_once("concurrency.meet") >= 2);
     assert_eq!(most_at_once("concurrency.meet-home"), 1);
