@@ -183,8 +183,8 @@ impl Acl {
         AclAccount::new(name, UserRules::new(selector_defaults(&self.catalogue(), config)))
     }
 
-    /// Changes a user, which may be a detached one. Either all rules are applied or none. The caller must hold exclusive
-    /// mode. Returns `true` if the user has lost channels.
+    /// Changes a user, which may be a detached one. Either all rules are applied or none. The caller must hold
+    /// exclusive mode. Returns `true` if the user has lost channels.
     ///
     /// # Errors
     /// An error text without its code.

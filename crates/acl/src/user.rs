@@ -97,7 +97,11 @@ impl UserRules {
     ///
     /// # Errors
     /// An error text without its code.
-    pub fn apply_all<Rule: AsRef<[u8]>>(&mut self, rules: &[Rule], ground: SelectorDefaults<'_>) -> Result<(), Vec<u8>> {
+    pub fn apply_all<Rule: AsRef<[u8]>>(
+        &mut self,
+        rules: &[Rule],
+        ground: SelectorDefaults<'_>,
+    ) -> Result<(), Vec<u8>> {
         let merged = merge_selectors(rules).map_err(|UnclosedSelector(place)| {
             let begin = until_nul(rules[place].as_ref());
             [b"Unmatched parenthesis in acl selector starting at '", begin, b"'."].concat()

@@ -214,7 +214,8 @@ fn walk_many_specs<Args: CommandArguments + ?Sized>(
 /// how a key is used.
 fn are_specs_unreliable(spec: &CommandSpec) -> bool {
     let mut all = spec.key_specs.iter().map(|spec| spec.flags);
-    all.clone().all(|flags| flags.contains(KeyFlags::NOT_KEY)) || all.any(|flags| flags.contains(KeyFlags::VARIABLE_FLAGS))
+    all.clone().all(|flags| flags.contains(KeyFlags::NOT_KEY))
+        || all.any(|flags| flags.contains(KeyFlags::VARIABLE_FLAGS))
 }
 
 /// Visits the keys that a module's function finds. Returns `None` if this thread may not call it.

@@ -229,13 +229,27 @@ fn specs_of_modules_may_have_any_numbers() {
             }
         }
     }
-    assert_eq!(indexes(&crate::spec::command("m.keys", -1, crate::spec::Group::Module, "").keys(Box::leak(Box::new([range(1, 0, 0, 0)]))), "m.keys a b"), [1]);
+    assert_eq!(
+        indexes(
+            &crate::spec::command("m.keys", -1, crate::spec::Group::Module, "")
+                .keys(Box::leak(Box::new([range(1, 0, 0, 0)]))),
+            "m.keys a b"
+        ),
+        [1]
+    );
 }
 
 #[test]
 fn modules_may_have_more_specs_than_the_table() {
     let many: Vec<KeySpec> = (1..=9).map(|index| crate::spec::keys(index, &[KeyFlags::RO])).collect();
     let spec = crate::spec::command("m.keys", -1, crate::spec::Group::Module, "").keys(many.leak());
-    assert_eq!(indexes(&spec, "m.keys a b c d e f g h i j"), (1..=9).collect::<Vec<_>>());
-    assert_eq!(indexes(&spec, "m.keys a b"), [], "a failing spec discards the keys of the others");
+    assert_eq!(
+        indexes(&spec, "m.keys a b c d e f g h i j"),
+        (1..=9).collect::<Vec<_>>()
+    );
+    assert_eq!(
+        indexes(&spec, "m.keys a b"),
+        [],
+        "a failing spec discards the keys of the others"
+    );
 }

@@ -261,7 +261,8 @@ impl<H> Registry<H> {
     /// Returns the subcommands of `container`, by id.
     pub fn subcommands(&self, container: &Command<H>) -> Vec<&'static Command<H>> {
         let ids = container.subcommand_ids.iter();
-        ids.filter_map(|id| self.commands.get(usize::from(*id)).copied()).collect()
+        ids.filter_map(|id| self.commands.get(usize::from(*id)).copied())
+            .collect()
     }
 
     /// Gives a command another name, or removes it if the new name is empty.

@@ -3,8 +3,8 @@
 //! 1. A registry never changes. Modules that are loaded or unloaded make a new one, of which the commands that stay are
 //!    the same objects.
 //! 2. An id belongs to one full name for as long as the process runs: clients have queued commands by their ids, and
-//!    statistics and waiting clients know them as well. The id of a command that is gone has a command that answers with
-//!    an error, and gets another one when a command of that name comes back.
+//!    statistics and waiting clients know them as well. The id of a command that is gone has a command that answers
+//!    with an error, and gets another one when a command of that name comes back.
 
 use super::{Command, NameIndex, Registry};
 use crate::spec::{Categories, CommandSpec, Group, command};
@@ -76,8 +76,8 @@ impl<H: Copy> Registry<H> {
         Ok(registry)
     }
 
-    /// Returns a registry without the commands and subcommands of a module. `gone` answers those who still send one that
-    /// they have queued.
+    /// Returns a registry without the commands and subcommands of a module. `gone` answers those who still send one
+    /// that they have queued.
     pub fn without_module_commands(&self, module: &str, gone: H) -> Registry<H> {
         let mut registry = self.copy();
         let removed: Vec<u16> = self.module_commands(module).map(|command| command.id).collect();

@@ -51,7 +51,11 @@ fn commands_of_modules_are_found_by_their_names_in_any_case() {
     let put = registry.find_by_original_name(b"m.box|put").expect("is a subcommand");
     assert_eq!(put.full_name, "M.Box|Put");
     let container = registry.command(b"m.box").expect("is a command");
-    let names: Vec<&str> = registry.subcommands(container).iter().map(|command| command.full_name).collect();
+    let names: Vec<&str> = registry
+        .subcommands(container)
+        .iter()
+        .map(|command| command.full_name)
+        .collect();
     assert_eq!(names, ["M.Box|Put", "M.Box|take"]);
     for (id, command) in registry.commands().iter().enumerate() {
         assert_eq!(usize::from(command.id), id);
@@ -69,9 +73,13 @@ fn a_command_that_comes_back_gets_its_id_again_and_no_other_command_gets_it() {
     assert!(without.command(b"m.a").is_none() && without.find_by_original_name(b"m.a").is_none());
     let gone = without.commands()[usize::from(id)];
     assert_eq!((gone.full_name, gone.handler, gone.id), ("", Some(99), id));
-    let other = without.with_module_commands(&[binding("n.a", "n", 3)]).expect("the name is free");
+    let other = without
+        .with_module_commands(&[binding("n.a", "n", 3)])
+        .expect("the name is free");
     assert_ne!(other.command(b"n.a").expect("is a command").id, id);
-    let back = other.with_module_commands(&[binding("M.A", "m", 4)]).expect("the name is free");
+    let back = other
+        .with_module_commands(&[binding("M.A", "m", 4)])
+        .expect("the name is free");
     assert_eq!(back.command(b"m.a").expect("is a command").id, id);
     assert_eq!(back.top_level().filter(|command| command.spec.module == "n").count(), 1);
 }
@@ -87,7 +95,11 @@ fn names_that_are_taken_or_renamed_are_refused() {
     let twice = [binding("m.a", "m", 1), binding("M.A", "m", 2)];
     assert!(built_in().with_module_commands(&twice).is_err());
     let subcommands = vec![binding("m.b|x", "m", 1), binding("m.b|X", "m", 2)];
-    assert!(built_in().with_module_commands(&[container("m.b", subcommands)]).is_err());
+    assert!(
+        built_in()
+            .with_module_commands(&[container("m.b", subcommands)])
+            .is_err()
+    );
 }
 
 #[test]
@@ -115,8 +127,13 @@ fn categories_of_modules_have_names() {
     assert_eq!(registry.category(b"Shapes"), Some(category));
     assert_eq!(registry.category(b"read"), Some(Categories::READ));
     assert_eq!(registry.category(b"other"), None);
-    assert_eq!(registry.category_names(Categories::READ.union(category)), ["read", "shapes"]);
-    let again = registry.without_module_commands("m", 0).with_module_categories(&[added]);
+    assert_eq!(
+        registry.category_names(Categories::READ.union(category)),
+        ["read", "shapes"]
+    );
+    let again = registry
+        .without_module_commands("m", 0)
+        .with_module_categories(&[added]);
     assert_eq!(again.module_categories().len(), 1, "it stays, and is not added twice");
     let last = Categories::MAX_COUNT - Categories::BUILT_IN_COUNT - 1;
     assert!(Categories::of_module(last).is_some() && Categories::of_module(last + 1).is_none());

@@ -31,8 +31,8 @@ pub enum KeyShape {
 }
 
 impl KeyShape {
-    /// Returns the shape that `specs` describe. Specs whose numbers do not fit into the other shapes, which only modules
-    /// declare, are complex.
+    /// Returns the shape that `specs` describe. Specs whose numbers do not fit into the other shapes, which only
+    /// modules declare, are complex.
     pub const fn of(specs: &[KeySpec]) -> KeyShape {
         let spec = match specs {
             [] => return KeyShape::None,

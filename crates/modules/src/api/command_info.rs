@@ -254,7 +254,10 @@ unsafe fn read_info(info: &CommandInfo) -> Result<ReadInfo, Invalid> {
             summary: leak(info.summary),
             complexity: leak(info.complexity),
             since: leak(info.since),
-            history: history.iter().map(|entry| (leak(entry.since), leak(entry.changes))).collect(),
+            history: history
+                .iter()
+                .map(|entry| (leak(entry.since), leak(entry.changes)))
+                .collect(),
             tips: tips.map(|tip| leak_text(&String::from_utf8_lossy(tip))).collect(),
             arity: info.arity,
             key_specs: (!info.key_specs.is_null()).then_some(key_specs),
@@ -384,3 +387,38 @@ unsafe fn read_arg(raw: &RawArgument, sizes: &Sizes) -> Result<ArgSpec, Invalid>
         Ok(arg)
     }
 }
+
+/// The structures of the header that are repeated here, with their sizes and an offset close to their ends.
+#[cfg(test)]
+pub(super) const LAYOUTS: &[(&str, usize, &str, usize)] = &[
+    (
+        "ValkeyModuleCommandInfoVersion",
+        size_of::<Sizes>(),
+        "sizeof_arg",
+        std::mem::offset_of!(Sizes, argument),
+    ),
+    (
+        "ValkeyModuleCommandInfo",
+        size_of::<CommandInfo>(),
+        "args",
+        std::mem::offset_of!(CommandInfo, args),
+    ),
+    (
+        "ValkeyModuleCommandHistoryEntry",
+        size_of::<HistoryEntry>(),
+        "changes",
+        std::mem::offset_of!(HistoryEntry, changes),
+    ),
+    (
+        "ValkeyModuleCommandKeySpec",
+        size_of::<RawKeySpec>(),
+        "fk",
+        std::mem::offset_of!(RawKeySpec, find),
+    ),
+    (
+        "ValkeyModuleCommandArg",
+        size_of::<RawArgument>(),
+        "display_text",
+        std::mem::offset_of!(RawArgument, display_text),
+    ),
+];

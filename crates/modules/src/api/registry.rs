@@ -254,7 +254,9 @@ fn new_category(context: &Context, host: &dyn Host, name: &str) -> Result<Module
     if host.acl_category(name).is_some() || own.iter().any(|known| is_named(&known)) {
         return Err(libc::EBUSY);
     }
-    let added = own.iter().filter(|own| known.iter().all(|known| known.category != own.category));
+    let added = own
+        .iter()
+        .filter(|own| known.iter().all(|known| known.category != own.category));
     let category = Categories::of_module(known.len() + added.count()).ok_or(libc::ENOMEM)?;
     Ok(ModuleCategory {
         category,

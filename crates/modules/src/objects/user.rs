@@ -36,7 +36,8 @@ pub struct ContextUsers {
     pub has_authenticated: Cell<bool>,
 }
 
-/// The function to call when a client loses the user that a module has given it, as a pointer that only the module uses.
+/// The function to call when a client loses the user that a module has given it, as a pointer that only the module
+/// uses.
 struct Callback {
     function: UserChangedFunction,
     data: *mut c_void,
@@ -45,8 +46,8 @@ struct Callback {
 // SAFETY: the pointer is passed back to the module, on a thread on which the module may run.
 unsafe impl Send for Callback {}
 
-/// A client that a module has authenticated with a callback. It is a part of the client's login, and is dropped when the
-/// client logs in as another user, or disconnects. The callback is called once.
+/// A client that a module has authenticated with a callback. It is a part of the client's login, and is dropped when
+/// the client logs in as another user, or disconnects. The callback is called once.
 pub struct Authentication {
     module: Arc<Module>,
     client_id: u64,

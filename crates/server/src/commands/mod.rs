@@ -100,7 +100,7 @@ pub fn full_registry() -> Registry<Binding> {
 /// any thread.
 pub fn install_registry(commands: Registry<Binding>) {
     // Only a test in the same process can call this a second time, and it installs the same commands.
-    REGISTRY.get_or_set(Box::leak(Box::new(commands)));
+    REGISTRY.set_if_empty(Box::leak(Box::new(commands)));
 }
 
 /// Makes other commands available, because a module has registered some or is gone. Threads may use those before for as
@@ -121,5 +121,5 @@ pub fn registry() -> &'static Registry<Binding> {
 
 #[cold]
 fn first_registry() -> &'static Registry<Binding> {
-    REGISTRY.get_or_set(Box::leak(Box::new(full_registry())))
+    REGISTRY.set_if_empty(Box::leak(Box::new(full_registry())))
 }

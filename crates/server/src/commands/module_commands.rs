@@ -85,14 +85,23 @@ fn bindings_of(commands: &[&'static ModuleCommand]) -> Vec<ModuleCommandBinding<
         subcommands,
     };
     let of = |parent: Option<&'static ModuleCommand>| {
-        commands.iter().copied().filter(move |command| match (command.parent, parent) {
-            (None, None) => true,
-            (Some(own), Some(parent)) => std::ptr::eq(own, parent),
-            _ => false,
-        })
+        commands
+            .iter()
+            .copied()
+            .filter(move |command| match (command.parent, parent) {
+                (None, None) => true,
+                (Some(own), Some(parent)) => std::ptr::eq(own, parent),
+                _ => false,
+            })
     };
-    let with_subcommands =
-        |command| bind(command, of(Some(command)).map(|subcommand| bind(subcommand, Vec::new())).collect());
+    let with_subcommands = |command| {
+        bind(
+            command,
+            of(Some(command))
+                .map(|subcommand| bind(subcommand, Vec::new()))
+                .collect(),
+        )
+    };
     of(None).map(with_subcommands).collect()
 }
 
@@ -115,10 +124,7 @@ pub fn must_be_asked_at_home<Args: CommandArguments + ?Sized>(words: &Args) -> b
 }
 
 /// Replies with what `write` writes on the home worker, where modules can be asked for the keys of their commands.
-pub fn reply_at_home(
-    ctx: &mut Context<'_, '_>,
-    write: impl Fn(&Server, &mut Reply<'_>) + Clone + Send + 'static,
-) {
+pub fn reply_at_home(ctx: &mut Context<'_, '_>, write: impl Fn(&Server, &mut Reply<'_>) + Clone + Send + 'static) {
     let protocol = ctx.client.protocol;
     ctx.reply_from_background(move |server, _| {
         let (host, write_there) = (server.clone(), write.clone());
@@ -130,7 +136,11 @@ pub fn reply_at_home(
 
 /// Replies to a command that was queued before its module was unloaded.
 fn gone(ctx: &mut Context<'_, '_>) -> CommandResult {
-    Err(CommandError::with_word("ERR unknown command '", printable_name(ctx.arg(0)), "'"))
+    Err(CommandError::with_word(
+        "ERR unknown command '",
+        printable_name(ctx.arg(0)),
+        "'",
+    ))
 }
 
 /// Returns `true`, and logs it, if a rule of a user names a command of the module.

@@ -252,8 +252,8 @@ impl LatencyRow {
 }
 
 impl Metrics {
-    /// Creates zeroed counters for `seats` threads, `command_count` commands, and up to `max_module_commands` commands of
-    /// modules.
+    /// Creates zeroed counters for `seats` threads, `command_count` commands, and up to `max_module_commands` commands
+    /// of modules.
     pub fn new(seats: usize, command_count: usize, max_module_commands: usize) -> Self {
         let rows = || (0..seats).map(|_| OnceLock::new()).collect();
         Metrics {

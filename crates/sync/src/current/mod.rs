@@ -34,7 +34,7 @@ impl<T: Sync> Current<T> {
     }
 
     /// Makes `value` the current one unless there is one already. Returns the current one.
-    pub fn get_or_set(&self, value: &'static T) -> &'static T {
+    pub fn set_if_empty(&self, value: &'static T) -> &'static T {
         let new = std::ptr::from_ref(value).cast_mut();
         match self.0.compare_exchange(std::ptr::null_mut(), new, AcqRel, Acquire) {
             Ok(_) => value,

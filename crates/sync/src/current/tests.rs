@@ -6,8 +6,8 @@ use super::Current;
 fn the_value_is_the_one_that_was_set_last() {
     static PLACE: Current<u32> = Current::empty();
     assert_eq!(PLACE.get(), None);
-    assert_eq!(PLACE.get_or_set(&1), &1);
-    assert_eq!(PLACE.get_or_set(&2), &1, "there is a value already");
+    assert_eq!(PLACE.set_if_empty(&1), &1);
+    assert_eq!(PLACE.set_if_empty(&2), &1, "there is a value already");
     PLACE.set(&3);
     assert_eq!(PLACE.get(), Some(&3));
 }

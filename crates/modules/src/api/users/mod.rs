@@ -191,11 +191,7 @@ fn fail(error: c_int) -> c_int {
     ERR
 }
 
-unsafe extern "C" fn check_command(
-    user: *const ModuleUser,
-    words: *const *const ModuleString,
-    count: c_int,
-) -> c_int {
+unsafe extern "C" fn check_command(user: *const ModuleUser, words: *const *const ModuleString, count: c_int) -> c_int {
     // SAFETY: rule 1.
     let (account, words) = unsafe { (account_of(user), words_of(words, count)) };
     let (Some(account), Some(host)) = (account, host()) else {
@@ -220,7 +216,10 @@ unsafe extern "C" fn check_permissions(
     let (Some(account), Some(host)) = (account, host()) else {
         return fail(libc::EINVAL);
     };
-    let Some(db) = u32::try_from(db).ok().filter(|db| (*db as usize) < host.database_count()) else {
+    let Some(db) = u32::try_from(db)
+        .ok()
+        .filter(|db| (*db as usize) < host.database_count())
+    else {
         return fail(libc::EINVAL);
     };
     match host.check_permissions(account, &words, Some(db)) {
@@ -414,7 +413,10 @@ unsafe extern "C" fn redact_argument(ctx: *mut Context, position: c_int) -> c_in
     let context = unsafe { Context::from_pointer(ctx) };
     let client_id = context.map_or(0, |context| context.caller.borrow().client_id);
     let count = context.map_or(0, |context| context.strings.count());
-    let Some(position) = usize::try_from(position).ok().filter(|position| (1..count).contains(position)) else {
+    let Some(position) = usize::try_from(position)
+        .ok()
+        .filter(|position| (1..count).contains(position))
+    else {
         return ERR;
     };
     match current(|session| session.redact_argument(client_id, position)) {

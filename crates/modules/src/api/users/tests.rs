@@ -12,8 +12,17 @@ fn certificates_are_lines_of_64_letters() {
     assert_eq!(lines[1], "/".repeat(64));
     assert_eq!(lines[2], "//8=");
     assert_eq!(lines[3], "-----END CERTIFICATE-----");
-    for (bytes, text) in [(&b"f"[..], "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"foob", "Zm9vYg==")] {
-        assert!(String::from_utf8(as_pem(bytes)).expect("is text").contains(&format!("\n{text}\n")));
+    for (bytes, text) in [
+        (&b"f"[..], "Zg=="),
+        (b"fo", "Zm8="),
+        (b"foo", "Zm9v"),
+        (b"foob", "Zm9vYg=="),
+    ] {
+        assert!(
+            String::from_utf8(as_pem(bytes))
+                .expect("is text")
+                .contains(&format!("\n{text}\n"))
+        );
     }
 }
 

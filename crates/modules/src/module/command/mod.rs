@@ -112,8 +112,8 @@ impl ModuleCommand {
         context.positions.request(kind);
         let mut strings: Vec<*mut ModuleString> = words.iter().map(|word| ModuleString::create(word)).collect();
         invoke::name_module(&self.module, || {
-            // SAFETY: the module has registered the function as one of this type, and is not unloaded while a thread that
-            // may call it looks at its commands. The strings live until the call has ended.
+            // SAFETY: the module has registered the function as one of this type, and is not unloaded while a thread
+            // that may call it looks at its commands. The strings live until the call has ended.
             unsafe { function(context.as_pointer(), strings.as_mut_ptr(), strings.len() as c_int) };
         });
         for string in strings {

@@ -9,9 +9,9 @@ use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, build_reply, exclusive, leased};
 use crate::commands::error::{CommandError, c_string_prefix, printable_name};
-use crate::commands::{module_commands, permission};
 use crate::commands::permission::CommandPermission;
 use crate::commands::scripting::script::busy_reply_of_run;
+use crate::commands::{module_commands, permission};
 use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::state::{Message, Server};

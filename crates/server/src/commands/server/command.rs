@@ -1,8 +1,8 @@
 //! COMMAND: describes the commands by their metadata.
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
-use crate::commands::{module_commands, registry};
 use crate::commands::server::command_info;
+use crate::commands::{module_commands, registry};
 
 /// COMMAND and its subcommands.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -61,8 +61,8 @@ fn keys_and_flags(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Returns the words of the request, if a module has to be asked for the keys on another thread, and the client can wait
-/// for that.
+/// Returns the words of the request, if a module has to be asked for the keys on another thread, and the client can
+/// wait for that.
 fn words_for_home(ctx: &Context<'_, '_>) -> Option<Vec<Vec<u8>>> {
     let quoted: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
     let must_wait = ctx.may_block && !quoted.is_empty() && module_commands::must_be_asked_at_home(&*quoted);

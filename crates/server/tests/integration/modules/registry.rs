@@ -29,11 +29,19 @@ fn commands_show_their_metadata() {
     assert!(call("COMMAND INFO registry.box|put").contains("(@write @shapes)"));
     assert!(call("COMMAND INFO registry.pairs").contains("(module no_mandatory_keys movablekeys)"));
     let docs = call("COMMAND DOCS registry.copy");
-    for part in ["summary Copies between keys. since 1.2.3 group module", "module registry", "((1.3.0 Was changed.))", "display_text from"] {
+    for part in [
+        "summary Copies between keys. since 1.2.3 group module",
+        "module registry",
+        "((1.3.0 Was changed.))",
+        "display_text from",
+    ] {
         assert!(docs.contains(part), "{part} is not in {docs}");
     }
     let box_docs = "subcommands (registry.box|put (group module module registry) registry.box|TAKE (group module module registry))";
-    assert_eq!(call("COMMAND DOCS registry.box"), format!("(registry.box (group module module registry {box_docs}))"));
+    assert_eq!(
+        call("COMMAND DOCS registry.box"),
+        format!("(registry.box (group module module registry {box_docs}))")
+    );
     assert_eq!(call("registry.late"), "OK");
     assert!(call("COMMAND DOCS registry.box").starts_with("(registry.box (summary Comes late. group"));
     assert_eq!(call("registry.late"), "EEXIST");
@@ -53,10 +61,22 @@ fn commands_run_by_name_and_are_counted() {
     assert_eq!(call("REGISTRY.copy a b"), "Registry.Copy");
     assert_eq!(call("registry.box PUT k"), "registry.box|put");
     assert_eq!(call("registry.box take k"), "registry.box|TAKE");
-    assert_eq!(call("registry.copy a"), "ERR wrong number of arguments for 'Registry.Copy' command");
-    assert_eq!(call("registry.box nosuch"), "ERR unknown subcommand 'nosuch'. Try REGISTRY.BOX HELP.");
-    assert_eq!(call("registry.box"), "ERR wrong number of arguments for 'registry.box' command");
-    assert_eq!(call("registry.empty x"), "ERR wrong number of arguments for 'registry.empty' command");
+    assert_eq!(
+        call("registry.copy a"),
+        "ERR wrong number of arguments for 'Registry.Copy' command"
+    );
+    assert_eq!(
+        call("registry.box nosuch"),
+        "ERR unknown subcommand 'nosuch'. Try REGISTRY.BOX HELP."
+    );
+    assert_eq!(
+        call("registry.box"),
+        "ERR wrong number of arguments for 'registry.box' command"
+    );
+    assert_eq!(
+        call("registry.empty x"),
+        "ERR wrong number of arguments for 'registry.empty' command"
+    );
     let stats = call("INFO commandstats");
     assert!(stats.contains("cmdstat_Registry.Copy:calls=1,") && stats.contains("cmdstat_registry.box|TAKE:calls=1,"));
     assert!(call("LATENCY HISTOGRAM registry.box").contains("registry.box|put"));
@@ -77,7 +97,10 @@ fn keys_are_found_by_specs_or_by_the_module_on_its_thread() {
             let flags = "((a (OW update)) (c (OW update)))";
             assert_eq!(call("COMMAND GETKEYSANDFLAGS registry.pairs 1 a b c d"), flags);
             assert_eq!(call("COMMAND GETKEYS registry.pairs"), "()");
-            assert_eq!(call("COMMAND GETKEYS registry.late"), "ERR The command has no key arguments");
+            assert_eq!(
+                call("COMMAND GETKEYS registry.late"),
+                "ERR The command has no key arguments"
+            );
             assert_eq!(call("registry.keys registry.pairs 1 a b c d"), "(2 36 4 36)");
             assert_eq!(call("registry.keys registry.copy a TO b"), "(1 0)");
             assert_eq!(call("registry.keys set k v"), "(1 36)");
@@ -108,7 +131,11 @@ fn rules_of_users_apply_to_commands_of_modules() {
         assert_eq!(call("ACL DRYRUN all registry.pairs 1 k1 x m2 y"), denied);
         let denied = "User all has no permissions to access the 'd' channel";
         assert_eq!(call("ACL DRYRUN all registry.shout d"), denied);
-        assert_eq!(call("ACL DRYRUN all registry.shout c1 d"), "OK", "to end a subscription is allowed");
+        assert_eq!(
+            call("ACL DRYRUN all registry.shout c1 d"),
+            "OK",
+            "to end a subscription is allowed"
+        );
         for _ in 0..4 {
             let mut user = connect(&server);
             assert_eq!(user.call(&["AUTH", "all", "x"]), "OK");
@@ -116,7 +143,10 @@ fn rules_of_users_apply_to_commands_of_modules() {
             let denied = "NOPERM No permissions to access a key";
             assert_eq!(user.call(&["registry.pairs", "1", "k1", "x", "m2", "y"]), denied);
             assert_eq!(user.call(&["registry.shout", "c1"]), "OK");
-            assert_eq!(user.call(&["registry.shout", "d"]), "NOPERM No permissions to access a channel");
+            assert_eq!(
+                user.call(&["registry.shout", "d"]),
+                "NOPERM No permissions to access a channel"
+            );
         }
     }
 }
@@ -128,7 +158,12 @@ fn a_module_is_not_unloaded_while_rules_name_its_commands() {
     let mut call = |line: &str| client.call(&line.split(' ').collect::<Vec<_>>());
     let refused = "ERR Error unloading module: one or more ACL users reference commands from this module. Remove those \
                    ACL rules before unloading";
-    for rule in ["+registry.copy", "-registry.box", "+registry.box|take", "+registry.late|word"] {
+    for rule in [
+        "+registry.copy",
+        "-registry.box",
+        "+registry.box|take",
+        "+registry.late|word",
+    ] {
         assert_eq!(call(&format!("ACL SETUSER joe on {rule}")), "OK");
         assert_eq!(call("MODULE UNLOAD registry"), refused, "{rule}");
         assert_eq!(call("ACL DELUSER joe"), "1");
@@ -143,8 +178,15 @@ fn a_module_is_not_unloaded_while_rules_name_its_commands() {
     assert!(unknown.starts_with("ERR unknown command 'registry.copy'"), "{unknown}");
     assert_eq!(client.call(&["COMMAND", "INFO", "registry.copy"]), "-");
     let path = module("registry");
-    assert_eq!(client.call(&["MODULE", "LOAD", &path]), "OK", "its category is its own again");
-    assert_eq!(client.call(&["ACL", "DRYRUN", "joe", "registry.box", "put", "k"]), "User joe has no permissions to access the 'k' key");
+    assert_eq!(
+        client.call(&["MODULE", "LOAD", &path]),
+        "OK",
+        "its category is its own again"
+    );
+    assert_eq!(
+        client.call(&["ACL", "DRYRUN", "joe", "registry.box", "put", "k"]),
+        "User joe has no permissions to access the 'k' key"
+    );
 }
 
 #[test]
@@ -172,10 +214,16 @@ fn modules_come_and_go_while_clients_use_commands() {
             let mut client = Client::connect(port);
             for round in 0..400 {
                 let reply = client.call(&["registry.copy", "a", "b"]);
-                assert!(reply == "Registry.Copy" || reply.starts_with("ERR unknown command"), "{reply}");
+                assert!(
+                    reply == "Registry.Copy" || reply.starts_with("ERR unknown command"),
+                    "{reply}"
+                );
                 assert_eq!(client.call(&["SET", &format!("k{number}"), &round.to_string()]), "OK");
                 let reply = client.call(&["COMMAND", "GETKEYS", "registry.pairs", "1", "a", "b"]);
-                assert!(reply == "(a)" || reply == "ERR Invalid command specified" || reply == "()", "{reply}");
+                assert!(
+                    reply == "(a)" || reply == "ERR Invalid command specified" || reply == "()",
+                    "{reply}"
+                );
             }
         })
     });
@@ -186,7 +234,9 @@ fn modules_come_and_go_while_clients_use_commands() {
         assert_eq!(admin.call(&["MODULE", "LOAD", &path]), "OK");
         assert_eq!(admin.call(&["MODULE", "UNLOAD", "registry"]), "OK");
     }
-    clients.into_iter().for_each(|client| client.join().expect("a client succeeds"));
+    clients
+        .into_iter()
+        .for_each(|client| client.join().expect("a client succeeds"));
 }
 
 #[test]

@@ -29,7 +29,10 @@ fn users_of_modules_have_rules() {
     assert_eq!(call(&["users.rule", "+nosuch"]), "-1");
     assert_eq!(call(&["users.call", "set", "a1", "v"]), "OK");
     assert_eq!(call(&["users.call", "get", "a1"]), "v");
-    assert_eq!(call(&["users.call", "get", "b1"]), "NOPERM No permissions to access a key");
+    assert_eq!(
+        call(&["users.call", "get", "b1"]),
+        "NOPERM No permissions to access a key"
+    );
     let denied = "NOPERM User someone has no permissions to run the 'del' command";
     assert_eq!(call(&["users.call", "del", "a1"]), denied);
     assert!(!call(&["ACL", "LIST"]).contains("someone"));
@@ -41,7 +44,11 @@ fn clients_that_modules_authenticate_are_told_apart() {
     for workers in [1, 4] {
         let server = start(workers, "users");
         let (mut admin, mut client) = (Client::connect(server.port), Client::connect(server.port));
-        admin.call(&["users.create", "someone", "on ~a* +get +users.name +users.login +acl|whoami +auth"]);
+        admin.call(&[
+            "users.create",
+            "someone",
+            "on ~a* +get +users.name +users.login +acl|whoami +auth",
+        ]);
         assert_eq!(client.call(&["users.login"]), "OK");
         assert_eq!(client.call(&["ACL", "WHOAMI"]), "someone");
         assert_eq!(client.call(&["users.name"]), "someone");
@@ -54,10 +61,16 @@ fn clients_that_modules_authenticate_are_told_apart() {
         admin.call(&["ACL", "SETUSER", "real", "on", "+@all", "~r*"]);
         assert_eq!(client.call(&["users.login", "real"]), "OK");
         assert_eq!(client.call(&["users.login", "real"]), "OK");
-        assert_eq!(client.call(&["users.changes"]), "2", "the module is told within the command");
+        assert_eq!(
+            client.call(&["users.changes"]),
+            "2",
+            "the module is told within the command"
+        );
         assert_eq!(client.call(&["ACL", "WHOAMI"]), "real");
         drop(client);
-        wait_until("the module is told of the disconnection", || admin.call(&["users.changes"]) == "3");
+        wait_until("the module is told of the disconnection", || {
+            admin.call(&["users.changes"]) == "3"
+        });
     }
 }
 
@@ -144,13 +157,21 @@ fn arguments_can_be_hidden_from_logs_and_monitors() {
     client.call(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
     monitor.answer();
     assert_eq!(client.call(&["users.secret", "a", "b", "c", "d"]), "OK");
-    assert!(monitor.answer().ends_with("\"users.secret\" \"(redacted)\" \"b\" \"(redacted)\" \"d\""));
+    assert!(
+        monitor
+            .answer()
+            .ends_with("\"users.secret\" \"(redacted)\" \"b\" \"(redacted)\" \"d\"")
+    );
     assert_eq!(client.call(&["users.secret", "a"]), "OK");
     assert!(monitor.answer().ends_with("\"users.secret\" \"(redacted)\""));
     assert_eq!(client.call(&["ECHO", "a"]), "a");
     assert!(monitor.answer().ends_with("\"ECHO\" \"a\""));
     let log = client.call(&["SLOWLOG", "GET"]);
-    for shown in ["(users.secret (redacted) b (redacted) d)", "(users.secret (redacted))", "(ECHO a)"] {
+    for shown in [
+        "(users.secret (redacted) b (redacted) d)",
+        "(users.secret (redacted))",
+        "(ECHO a)",
+    ] {
         assert!(log.contains(shown), "{shown} is not in {log}");
     }
 }

@@ -49,7 +49,11 @@ impl CommandCatalogue {
     /// Creates a catalogue. The ids of `entries` are their indexes.
     pub fn new(entries: Vec<CatalogueEntry>, categories: Vec<Category>) -> CommandCatalogue {
         let lower_case = |entry: &CatalogueEntry| entry.full_name.to_ascii_lowercase().into_boxed_str();
-        let ids = entries.iter().map(lower_case).zip(0..).filter(|(name, _)| !name.is_empty());
+        let ids = entries
+            .iter()
+            .map(lower_case)
+            .zip(0..)
+            .filter(|(name, _)| !name.is_empty());
         let ids = ids.collect();
         CommandCatalogue {
             entries,
@@ -152,3 +156,6 @@ fn attach_subcommands(entries: &mut [CatalogueEntry]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
