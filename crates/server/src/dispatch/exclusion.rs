@@ -11,15 +11,17 @@ pub(super) fn try_exclude_runs<'r>(
     running: &'r RunRegistry,
     request: &Request<'_>,
     connection: &Connection,
+    runs_module: bool,
 ) -> Option<Exclusion<'r>> {
     let requester = requester_for(connection);
     let transaction = connection.client.transaction.as_deref();
     let pauses_in_transaction = || transaction.is_some_and(|transaction| transaction.pauses_clients);
-    // No other command may come between the collection of the clients and the transaction.
+    // No other command may come between the collection of the clients and the transaction. The code of a module may run
+    // for long.
     let has_snapshots = transaction.is_some_and(|transaction| transaction.client_snapshots.is_some());
     let (is_excluded, is_shared) = if request.binding.pauses_clients || pauses_in_transaction() {
         (running.try_exclude_runs_last(requester), false)
-    } else if has_snapshots {
+    } else if has_snapshots || runs_module {
         (running.try_exclude_runs(requester), false)
     } else {
         (running.try_share_exclusion(requester), true)

@@ -1,7 +1,8 @@
 //! Runs plans in exclusive mode: commands that need the whole keyspace, and those that run code of modules.
 
-use crate::commands::context::{HandlerMode, NextStep};
+use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::dispatch::deferral;
+use crate::dispatch::exclusion::{requester_for, try_exclude_runs, withdraw_from_exclusive_mode};
 use crate::dispatch::exec_detached;
 use crate::dispatch::exec_libraries;
 use crate::dispatch::leased::run_exclusive_serving;
@@ -20,14 +21,13 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::wake_workers;
 use crate::observability::metrics::DeferralReason;
 use weft_base::clock::unix_ms;
-use weft_scripting::{Requester, RunRegistry};
 
 use super::{
     BatchConnections, admit_plan, apply_outcome, is_backlog_behind, is_killed, is_runnable, should_wait_for_offset,
 };
 
-/// Runs the plan with the index `first` in exclusive mode. If it runs code of a module, runs the plans behind it that do
-/// so, too, without opening the gate in between. Returns the index of the first plan that did not have its turn.
+/// Runs the plan with the index `first` in exclusive mode. If it runs code of a module, runs the plans behind it that
+/// do so, too, without opening the gate in between. Returns the index of the first plan that did not have its turn.
 pub(super) fn run_plans_exclusively(
     thread: &mut ThreadState,
     seat: &mut Seat,
@@ -74,14 +74,14 @@ pub(super) fn run_plans_exclusively(
         move_exec(thread, &request, connections);
         return next;
     }
-    if !try_exclude_runs(&server.scripting.running, &request, connection) {
+    let runs_module = runs_module(&request, connection);
+    let Some(exclusion) = try_exclude_runs(&server.scripting.running, &request, connection, runs_module) else {
         put_off_behind_scripts(thread, &request, connection);
         return next;
-    }
-    if runs_module(&request, connection) && !server.is_home(thread.thread_index) {
+    };
+    if runs_module && !server.is_home(thread.thread_index) {
         thread.home_standby = server.summon_home();
         if thread.home_standby.is_none() {
-            server.scripting.running.end_exclusion();
             // The server ends.
             return next;
         }
@@ -96,7 +96,7 @@ pub(super) fn run_plans_exclusively(
     connections.before_gate_release();
     drop(all);
     thread.home_standby = None;
-    server.scripting.running.end_exclusion();
+    drop(exclusion);
     if thread.effects.has_deliveries() {
         connections.notify(thread);
     }
@@ -189,7 +189,10 @@ fn run_further_module_plans(
             next += 1;
             continue;
         };
-        if !matches!(TransactionRole::for_command(&connection.client, command), TransactionRole::RunNow) {
+        if !matches!(
+            TransactionRole::for_command(&connection.client, command),
+            TransactionRole::RunNow
+        ) {
             break;
         }
         next += 1;
@@ -214,21 +217,48 @@ fn run_further_module_plans(
     next
 }
 
-/// Puts off a command that runs code of a module, so that its connection moves to the home worker. A command that is
-/// refused is answered here.
+/// Puts off a command that runs code of a module, so that its connection moves to the home worker. Returns `false` if it
+/// runs here. A command that is refused is answered here.
 #[cold]
 pub(super) fn send_home(
     thread: &mut ThreadState,
     plan: &CommandPlan,
-    ranges: &[weft_resp::ArgRange],
-    keys: &[PlannedKey],
+    plans: &Plans,
+    role: &TransactionRole,
     connection: &mut Connection,
-) {
-    if admit_plan(thread, plan, ranges, keys, connection) {
+) -> bool {
+    let RequestKind::Command(_, binding) = plan.kind else {
+        return false;
+    };
+    if !must_move_home(thread, role, binding, connection) {
+        return false;
+    }
+    if admit_plan(thread, plan, &plans.ranges, &plans.keys[plan.key_range()], connection) {
         transaction::discard_client_snapshots(&mut connection.client);
         connection.is_moving_home = true;
         connection.state = ConnectionState::Deferred;
     }
+    true
+}
+
+/// Returns `true` if a plan that needs exclusive mode runs code of a module, and its connection has to move to the home
+/// worker before.
+fn must_move_home(thread: &ThreadState, role: &TransactionRole, binding: Binding, connection: &Connection) -> bool {
+    let runs_module = match role {
+        TransactionRole::RunNow => binding.mode == HandlerMode::Script || binding.needs_modules(),
+        TransactionRole::Queued => false,
+        TransactionRole::Exec { .. } => {
+            let transaction = connection.client.transaction.as_deref();
+            transaction.is_some_and(|transaction| transaction.runs_modules && !transaction.is_refused)
+        }
+    };
+    // A connection that cannot move has the home worker summoned instead.
+    let may_move = !thread.replays
+        && !connection
+            .client
+            .flags
+            .intersects(ClientFlags::PUBSUB.union(ClientFlags::MONITOR));
+    runs_module && may_move && !thread.server.is_home(thread.thread_index)
 }
 
 /// Returns what has to be done on other threads before the EXEC of a client.
@@ -300,30 +330,6 @@ fn begins_changed_passage(thread: &mut ThreadState) -> bool {
         || thread.server.clients.pause.held_slots.is_any()
 }
 
-/// Excludes scripts for a command. Returns `false` if the command must try again.
-fn try_exclude_runs(running: &RunRegistry, request: &Request<'_>, connection: &Connection) -> bool {
-    let requester = requester_for(connection);
-    let transaction = connection.client.transaction.as_deref();
-    let pauses_in_transaction = || transaction.is_some_and(|transaction| transaction.pauses_clients);
-    if request.binding.pauses_clients || pauses_in_transaction() {
-        running.try_exclude_runs_last(requester)
-    } else {
-        running.try_exclude_runs(requester)
-    }
-}
-
-/// The name of a connection whose command needs exclusive mode.
-fn requester_for(connection: &Connection) -> Requester {
-    Requester::Client(connection.client.id.get())
-}
-
-/// Records that a connection does not wait for exclusive mode any longer, if it did: it is closed, paused or refused.
-pub fn withdraw_from_exclusive_mode(thread: &ThreadState, connection: &Connection) {
-    if connection.lease_failures > 0 {
-        thread.server.scripting.running.withdraw(requester_for(connection));
-    }
-}
-
 /// Puts off a command that needs exclusive mode while scripts run on script threads. A worker does not wait at the gate
 /// for a script of unknown duration. Replies with a BUSY error if one is overdue.
 #[cold]
@@ -338,7 +344,6 @@ fn put_off_behind_scripts(thread: &mut ThreadState, request: &Request<'_>, conne
         _ => deferral::put_off(thread, connection, DeferralReason::Script),
     }
 }
-
 
 /// Returns `true` if a request waits for something that is checked again in exclusive mode: repeated attempts should
 /// neither close the gate nor collect snapshots of clients.

@@ -2,8 +2,6 @@
 
 mod exclusive;
 
-pub use exclusive::withdraw_from_exclusive_mode;
-
 use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::Lease;
@@ -27,6 +25,7 @@ use crate::dispatch::admit::{
 };
 use crate::dispatch::deferral;
 use crate::dispatch::effects::free_removed_values;
+use crate::dispatch::exclusion::withdraw_from_exclusive_mode;
 use crate::dispatch::exec_detached;
 use crate::dispatch::leased::run_leased;
 use crate::dispatch::memory_limit;
@@ -189,9 +188,10 @@ fn run_within<'p>(
             continue;
         };
         let role = TransactionRole::for_command(&connection.client, command);
-        if needs_exclusive_mode(&role, binding, &connection.client, || plan.args_of(&plans.ranges, &connection.input)) {
-            if must_move_home(thread, &role, binding, connection) {
-                exclusive::send_home(thread, plan, &plans.ranges, &plans.keys[plan.key_range()], connection);
+        if needs_exclusive_mode(&role, binding, &connection.client, || {
+            plan.args_of(&plans.ranges, &connection.input)
+        }) {
+            if exclusive::send_home(thread, plan, plans, &role, connection) {
                 continue;
             }
             thread.prefetch_policy = prefetcher.policy;
@@ -376,22 +376,6 @@ fn needs_exclusive_mode<'a>(
             needs_exclusive_mode: exclusive,
         } => *exclusive,
     }
-}
-
-/// Returns `true` if a plan that needs exclusive mode runs code of a module, and its connection has to move to the home
-/// worker before.
-fn must_move_home(thread: &ThreadState, role: &TransactionRole, binding: Binding, connection: &Connection) -> bool {
-    let runs_module = match role {
-        TransactionRole::RunNow => binding.mode == HandlerMode::Script || binding.needs_modules(),
-        TransactionRole::Queued => false,
-        TransactionRole::Exec { .. } => {
-            let transaction = connection.client.transaction.as_deref();
-            transaction.is_some_and(|transaction| transaction.runs_modules && !transaction.is_refused)
-        }
-    };
-    // A connection that cannot move has the home worker summoned instead.
-    let may_move = !thread.replays && !connection.client.flags.intersects(ClientFlags::PUBSUB.union(ClientFlags::MONITOR));
-    runs_module && may_move && !thread.server.is_home(thread.thread_index)
 }
 
 fn is_runnable(connection: &Connection) -> bool {
