@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{SUBJECTS, find};
+use super::strings::StreamIdStruct;
+use super::{SUBJECTS, command_info, find};
+use crate::module::types::TypeMethods;
+use crate::objects::reply_receiver::ReplyHandlers;
 
 fn header() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("include/weftmodule.h")
@@ -93,4 +96,31 @@ fn the_header_compiles_without_warnings() {
         );
         compile("c++", standard, "module.cc", &cpp);
     }
+}
+
+#[test]
+fn structures_have_the_layout_of_the_header() {
+    let others = [
+        ("ValkeyModuleStreamID", size_of::<StreamIdStruct>(), "seq", 8),
+        (
+            "ValkeyModuleTypeMethods",
+            size_of::<TypeMethods>(),
+            "aux_save2",
+            size_of::<TypeMethods>() - 8,
+        ),
+        (
+            "ValkeyModuleReplyHandlers",
+            size_of::<ReplyHandlers>(),
+            "onRespAvailable",
+            size_of::<ReplyHandlers>() - 8,
+        ),
+    ];
+    let mut program = "#include \"weftmodule.h\"\n".to_owned();
+    for (name, size, field, offset) in command_info::LAYOUTS.iter().chain(&others) {
+        program.push_str(&format!(
+            "_Static_assert(sizeof({name}) == {size}, \"{name}\");\n\
+             _Static_assert(offsetof({name}, {field}) == {offset}, \"{name}.{field}\");\n"
+        ));
+    }
+    compile("cc", "-std=c11", "layout.c", &program);
 }

@@ -10,9 +10,8 @@ use super::{ERR, Functions, OK};
 use crate::functions;
 use crate::objects::context::Context;
 use crate::objects::string::{ModuleString, buffer_bytes};
-use conversions::{
-    StreamIdStruct, string_to_double, string_to_long_long, string_to_stream_id, string_to_unsigned_long_long,
-};
+pub use conversions::StreamIdStruct;
+use conversions::{string_to_double, string_to_long_long, string_to_stream_id, string_to_unsigned_long_long};
 
 unsafe extern "C" {
     /// Formats a string (`native/variadic.c`).
