@@ -39,7 +39,10 @@ pub const FUNCTIONS: Functions = functions![
     ("CallReplyMapElement", call_reply_map_element),
     ("CallReplyAttribute", call_reply_attribute),
     ("CallReplyAttributeElement", call_reply_attribute_element),
-    ("CallReplyPromiseSetUnblockHandler", call_reply_promise_set_unblock_handler),
+    (
+        "CallReplyPromiseSetUnblockHandler",
+        call_reply_promise_set_unblock_handler
+    ),
     ("CallReplyPromiseAbort", call_reply_promise_abort),
     ("CreateStringFromCallReply", create_string_from_call_reply),
     ("ReplyWithCallReply", reply_with_call_reply),
@@ -238,7 +241,9 @@ unsafe extern "C" fn call_reply_length(reply: *const CallReply) -> usize {
 /// As for [`call_reply_type`].
 unsafe extern "C" fn call_reply_integer(reply: *const CallReply) -> c_longlong {
     // SAFETY: the caller promises it.
-    unsafe { reply.as_ref() }.and_then(CallReply::integer).unwrap_or(c_longlong::MIN)
+    unsafe { reply.as_ref() }
+        .and_then(CallReply::integer)
+        .unwrap_or(c_longlong::MIN)
 }
 
 /// Returns the number of a floating-point reply. For other types this is the lowest integer, as in Valkey.
@@ -373,7 +378,13 @@ unsafe extern "C" fn call_reply_attribute_element(
     value: *mut *mut CallReply,
 ) -> c_int {
     // SAFETY: the caller promises it.
-    unsafe { store_pair(reply.as_ref().and_then(|reply| reply.attribute_element(index)), key, value) }
+    unsafe {
+        store_pair(
+            reply.as_ref().and_then(|reply| reply.attribute_element(index)),
+            key,
+            value,
+        )
+    }
 }
 
 /// Sets the function that is called when a blocked command replies.

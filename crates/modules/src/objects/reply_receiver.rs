@@ -68,14 +68,15 @@ impl ReplyReceiver {
 
     /// Passes a reply to the module.
     pub fn receive(&self, context: &Context, bytes: Vec<u8>) {
+        let reply = CallReply::new(bytes, true);
         if let Some(on_reply) = self.handlers.on_reply {
-            let (start, length) = (bytes.as_ptr().cast(), bytes.len());
-            // SAFETY: the function and its data are the module's; the context and the bytes live until it returns.
+            let (start, length) = (reply.proto().as_ptr().cast(), reply.proto().len());
+            // SAFETY: the function and its data are the module's; the context and the reply live until it returns.
             if unsafe { on_reply(self.data, context.as_pointer(), start, length) } == 0 {
                 return;
             }
         }
-        self.walk(&CallReply::new(bytes, true));
+        self.walk(&reply);
     }
 
     /// Passes a reply, and what is nested in it, to the functions for their types.
@@ -99,12 +100,16 @@ impl ReplyReceiver {
             ReplyType::BigNumber => self.text(handlers.big_number, reply.big_number()),
             ReplyType::Array => {
                 self.length(handlers.array_start, reply.length());
-                (0..).map_while(|index| reply.array_element(index)).for_each(|element| self.walk(element));
+                (0..)
+                    .map_while(|index| reply.array_element(index))
+                    .for_each(|element| self.walk(element));
                 self.value(handlers.array_end);
             }
             ReplyType::Set => {
                 self.length(handlers.set_start, reply.length());
-                (0..).map_while(|index| reply.set_element(index)).for_each(|element| self.walk(element));
+                (0..)
+                    .map_while(|index| reply.set_element(index))
+                    .for_each(|element| self.walk(element));
                 self.value(handlers.set_end);
             }
             ReplyType::Map => {

@@ -5,6 +5,7 @@ use weft_resp::Args;
 
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
+use crate::commands::scripting::module_calls;
 use crate::commands::scripting::script::busy_error_of_run;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ScriptRefusal};
@@ -17,7 +18,6 @@ use weft_scripting as scripting;
 use weft_scripting::{ScriptFlags, Scripts};
 
 use super::leases::ANNOUNCE_AFTER_FAILURES;
-use super::modules;
 use super::thread::ThreadState;
 
 /// The name that a command gives for its script.
@@ -37,7 +37,7 @@ pub(super) fn named<'a>(command: &Command<Binding>, args: Args<'a>) -> ScriptNam
 }
 
 /// Returns the flags of the script that a command would run, if it has any.
-fn script_flags(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Option<ScriptFlags> {
+pub(super) fn script_flags(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Option<ScriptFlags> {
     match named(command, args) {
         ScriptName::Source(source) => scripting::flags_of_source(source),
         ScriptName::Digest(digest) => scripts.cache.find(digest)?.flags,
@@ -85,16 +85,20 @@ pub fn may_call_modules(server: &Server, command: &Command<Binding>, args: Args<
     }
     let scripts = &server.scripting;
     match named(command, args) {
-        ScriptName::Source(source) => modules::scripts::names_module_command(source),
+        ScriptName::Source(source) => module_calls::names_module_command(source),
         ScriptName::Digest(digest) => scripts.cache.find(digest).is_some_and(|script| {
             script
                 .profile
-                .calls_modules(generation, || modules::scripts::names_module_command(&script.source))
+                .calls_modules(generation, || module_calls::names_module_command(&script.source))
         }),
-        ScriptName::Function(name) => scripts.libraries.current().function(name).is_some_and(|(library, index)| {
-            let profile = &library.functions[index].profile;
-            profile.calls_modules(generation, || modules::scripts::names_module_command(&library.code))
-        }),
+        ScriptName::Function(name) => scripts
+            .libraries
+            .current()
+            .function(name)
+            .is_some_and(|(library, index)| {
+                let profile = &library.functions[index].profile;
+                profile.calls_modules(generation, || module_calls::names_module_command(&library.code))
+            }),
     }
 }
 

@@ -109,8 +109,9 @@ struct Parsed {
 
 /// A reply to a command that a module has called.
 pub struct CallReply {
-    /// The bytes of a root. No slice outlives them, and they stay where they are.
-    bytes: Box<[u8]>,
+    /// The bytes of a root, and a zero byte that does not count: modules print replies as C strings. No slice outlives
+    /// them, and they stay where they are.
+    bytes: Vec<u8>,
     is_root: bool,
     /// `true` if simple strings and null arrays keep their types.
     is_exact: bool,
@@ -121,9 +122,11 @@ pub struct CallReply {
 
 impl CallReply {
     /// Creates the reply of a command from its bytes. `is_exact` keeps the types of simple strings and null arrays.
-    pub fn new(bytes: Vec<u8>, is_exact: bool) -> CallReply {
+    pub fn new(mut bytes: Vec<u8>, is_exact: bool) -> CallReply {
+        bytes.reserve_exact(1);
+        bytes.push(0);
         CallReply {
-            bytes: bytes.into_boxed_slice(),
+            bytes,
             is_root: true,
             is_exact,
             parsed: OnceCell::new(),
@@ -147,7 +150,7 @@ impl CallReply {
     /// Creates a nested reply.
     fn nested(parsed: Parsed) -> CallReply {
         CallReply {
-            bytes: Box::default(),
+            bytes: Vec::new(),
             is_root: false,
             is_exact: false,
             parsed: OnceCell::from(parsed),
@@ -186,7 +189,12 @@ impl CallReply {
     }
 
     fn parsed(&self) -> &Parsed {
-        self.parsed.get_or_init(|| parsing::parse(&self.bytes, self.is_exact))
+        self.parsed.get_or_init(|| parsing::parse(self.root_bytes(), self.is_exact))
+    }
+
+    /// Returns the bytes of a root without the zero byte behind them.
+    fn root_bytes(&self) -> &[u8] {
+        self.bytes.strip_suffix(&[0]).unwrap_or_default()
     }
 
     /// Returns the type.
@@ -215,7 +223,7 @@ impl CallReply {
     pub fn proto(&self) -> &[u8] {
         match self.parsed.get() {
             Some(parsed) => parsed.proto.bytes(),
-            None => &self.bytes,
+            None => self.root_bytes(),
         }
     }
 

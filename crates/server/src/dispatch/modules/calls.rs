@@ -34,7 +34,7 @@ use crate::dispatch::record::{self, CommandLogThresholds};
 use crate::dispatch::script_flags::{has_too_few_replicas, is_read_only, is_stale};
 use crate::dispatch::thread::LeasedCall;
 use crate::dispatch::watches::remove_own_watches;
-use crate::dispatch::{expired_sources, propagate, redirect, script};
+use crate::dispatch::{expired_sources, propagate, redirect, script, script_flags};
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
@@ -45,6 +45,7 @@ use crate::state::{ClientVisitorHost, WorkerQuery};
 use weft_acl::DenialContext;
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
+use weft_scripting::ScriptFlags;
 use weft_modules::objects::arguments::{CallFlags, CommandWords};
 use weft_modules::objects::context::Context;
 use weft_modules::objects::promise::Promise;
@@ -186,7 +187,12 @@ fn prepare_client(client: &mut Client, request: &CallRequest<'_>) {
 fn take_reply(output: &mut Output) -> Vec<u8> {
     output.copy_shared();
     match output.bytes.len() {
-        ..=MAX_COPIED_REPLY_BYTES => output.bytes.as_slice().to_vec(),
+        length @ ..=MAX_COPIED_REPLY_BYTES => {
+            // The reply object appends a byte.
+            let mut bytes = Vec::with_capacity(length + 1);
+            bytes.extend_from_slice(&output.bytes);
+            bytes
+        }
         _ => std::mem::take(&mut output.bytes),
     }
 }
@@ -262,10 +268,26 @@ impl ModuleSession<'_, '_> {
         })
     }
 
+    /// Returns the flags of a command. A script that declares what it does has those that follow from that.
+    fn flags_of(&self, call: AdmittedCall<'_>) -> CommandFlags {
+        let mut flags = call.command.spec.flags;
+        if call.binding.mode != HandlerMode::Script {
+            return flags;
+        }
+        let scripts = &self.thread.server.scripting;
+        if let Some(declared) = script_flags::script_flags(scripts, call.command, call.args) {
+            let writes = !declared.contains(ScriptFlags::NO_WRITES);
+            flags.set(CommandFlags::WRITE, writes);
+            flags.set(CommandFlags::DENYOOM, writes && !declared.contains(ScriptFlags::ALLOW_OOM));
+            flags.set(CommandFlags::STALE, declared.contains(ScriptFlags::ALLOW_STALE));
+        }
+        flags
+    }
+
     /// Applies the checks that the module has asked for by flags.
     fn refusal_by_flags(&self, call: AdmittedCall<'_>) -> Option<Refusal> {
         let name = call.command.full_name;
-        let command_flags = call.command.spec.flags;
+        let command_flags = self.flags_of(call);
         if call.flags.contains(CallFlags::SCRIPT_MODE) && command_flags.contains(CommandFlags::NOSCRIPT) {
             let text = format!("command '{name}' is not allowed on script mode");
             return Some(Refusal::new(CallErrno::NotForScripts, text));
@@ -334,7 +356,7 @@ impl ModuleSession<'_, '_> {
         if !call.flags.contains(CallFlags::SCRIPT_MODE) {
             return None;
         }
-        let (thread, command_flags) = (&*self.thread, call.command.spec.flags);
+        let (thread, command_flags) = (&*self.thread, self.flags_of(call));
         let refuse = |error: &CommandError| Some(Refusal::with_error(CallErrno::NotForScripts, error));
         if command_flags.contains(CommandFlags::WRITE) {
             let must_obey = client.flags.intersects(REPLAYING_CLIENTS);
@@ -402,13 +424,14 @@ impl ModuleSession<'_, '_> {
             error.append_to(&mut output.bytes);
             None
         });
+        let failed = output.bytes.first() == Some(&b'-');
         (self.thread.may_leave, self.thread.may_block) = permissions;
         self.thread.effects.log_writer.is_muted = was_muted;
         if let Some(watches) = client.watches.take() {
             remove_own_watches(&watches, &mut self.access.as_held_leases(), &self.thread.server);
         }
         if blocked.is_none() {
-            self.record_call(call, client, output.len());
+            self.record_call(call, client, output.len(), failed);
         }
         self.thread.ticks = start;
         blocked
@@ -468,7 +491,11 @@ impl ModuleSession<'_, '_> {
     /// Runs a command that runs a script.
     fn run_script(&mut self, call: AdmittedCall<'_>, client: &mut Client, output: &mut Output) -> CallResult {
         let held = self.access.as_held_leases();
+        let is_full = self.thread.memory_limit.is_full;
+        // A script that the module calls without respect to the limit of memory may exceed it.
+        self.thread.memory_limit.is_full &= call.flags.contains(CallFlags::RESPECT_DENY_OOM);
         script::run_in_transaction(self.thread, self.pass, call.command, call.args, held, client, output);
+        self.thread.memory_limit.is_full = is_full;
         Ok(None)
     }
 
@@ -611,9 +638,9 @@ impl ModuleSession<'_, '_> {
     }
 
     /// Counts a call, and logs it if it was slow or large.
-    fn record_call(&mut self, call: AdmittedCall<'_>, client: &Client, reply_bytes: usize) {
+    fn record_call(&mut self, call: AdmittedCall<'_>, client: &Client, reply_bytes: usize, failed: bool) {
         let ending = CommandEnd {
-            nanoseconds: record_command(self.thread, call.command, false),
+            nanoseconds: record_command(self.thread, call.command, failed),
             request_bytes: call.args.request_len(),
             reply_bytes,
         };

@@ -8,7 +8,10 @@ use crate::harness::wait_until;
 fn arguments_are_passed_in_every_form() {
     let server = start(2, "calls");
     let mut client = Client::connect(server.port);
-    assert_eq!(client.call(&["calls.formats", "list"]), "(text -12 buffer calls.formats list)");
+    assert_eq!(
+        client.call(&["calls.formats", "list"]),
+        "(text -12 buffer calls.formats list)"
+    );
 }
 
 #[test]
@@ -24,7 +27,10 @@ fn a_call_that_is_refused_sets_the_error_number() {
     assert_eq!(run(&["", "get"]), "ERRNO EINVAL");
     assert_eq!(run(&["E", "get"]), "ERR wrong number of arguments for 'get' command");
     assert_eq!(run(&["S", "shutdown"]), "ERRNO ESPIPE");
-    assert_eq!(run(&["SE", "shutdown"]), "ERR command 'shutdown' is not allowed on script mode");
+    assert_eq!(
+        run(&["SE", "shutdown"]),
+        "ERR command 'shutdown' is not allowed on script mode"
+    );
     assert_eq!(run(&["W", "set", "k", "v"]), "ERRNO ENOSPC");
     assert_eq!(
         run(&["WE", "set", "k", "v"]),
@@ -33,8 +39,14 @@ fn a_call_that_is_refused_sets_the_error_number() {
     assert_eq!(run(&["D", "set", "k", "v"]), "nothing");
     assert_eq!(run(&["", "get", "k"]), "(nil)");
     assert_eq!(run(&["", "set", "k", "v"]), "OK");
-    assert_eq!(run(&["", "lpush", "k", "v"]), "WRONGTYPE Operation against a key holding the wrong kind of value");
-    assert_eq!(run(&["", "subscribe", "c"]), "ERR SUBSCRIBE isn't allowed for a DENY BLOCKING client");
+    assert_eq!(
+        run(&["", "lpush", "k", "v"]),
+        "WRONGTYPE Operation against a key holding the wrong kind of value"
+    );
+    assert_eq!(
+        run(&["", "subscribe", "c"]),
+        "ERR SUBSCRIBE isn't allowed for a DENY BLOCKING client"
+    );
 }
 
 #[test]
@@ -49,7 +61,10 @@ fn a_call_runs_as_the_user_if_the_module_asks() {
         client.call(&["calls.run", "CE", "set", "k", "v"]),
         "NOPERM User reader has no permissions to run the 'set' command"
     );
-    assert_eq!(client.call(&["calls.run", "CE", "get", "k"]), "NOPERM No permissions to access a key");
+    assert_eq!(
+        client.call(&["calls.run", "CE", "get", "k"]),
+        "NOPERM No permissions to access a key"
+    );
     assert_eq!(client.call(&["calls.run", "CE", "get", "a"]), "(nil)");
     let log = Client::connect(server.port).call(&["ACL", "LOG", "1"]);
     assert!(log.contains("context module object k username reader"), "{log}");
@@ -68,7 +83,10 @@ fn replies_have_the_types_that_the_module_asks_for() {
     assert_eq!(types(&["X", "ping"]), "(13 0)");
     assert_eq!(types(&["", "get", "k"]), "(4 0)");
     assert_eq!(types(&["X", "blpop", "k", "0"]), "(14 0)");
-    assert_eq!(client.call(&["calls.run", "3", "hgetall", "h"]), "ERR the reply is in RESP3");
+    assert_eq!(
+        client.call(&["calls.run", "3", "hgetall", "h"]),
+        "ERR the reply is in RESP3"
+    );
 }
 
 #[test]
@@ -82,11 +100,17 @@ fn calls_are_propagated_as_the_module_says() {
         reader.call(&["INFO", "replication"]).contains("master_link_status:up")
     });
     let mut client = Client::connect(primary.port);
-    assert_eq!(client.call(&["calls.formats", "list"]), "(text -12 buffer calls.formats list)");
+    assert_eq!(
+        client.call(&["calls.formats", "list"]),
+        "(text -12 buffer calls.formats list)"
+    );
     assert_eq!(client.call(&["calls.replicate", "string"]), "OK");
     assert_eq!(client.call(&["calls.mixed", "mixed"]), "OK");
     assert_eq!(client.call(&["WAIT", "1", "0"]), "1");
-    assert_eq!(reader.call(&["LRANGE", "list", "0", "-1"]), "(text -12 buffer calls.formats list)");
+    assert_eq!(
+        reader.call(&["LRANGE", "list", "0", "-1"]),
+        "(text -12 buffer calls.formats list)"
+    );
     assert_eq!(reader.call(&["GET", "string"]), "both");
     assert_eq!(reader.call(&["EXISTS", "file", "unheard"]), "0");
     assert_eq!(reader.call(&["LRANGE", "mixed", "0", "-1"]), "(shown)");
@@ -104,7 +128,11 @@ fn scripts_and_transactions_reach_calls() {
         let nested = "return redis.call('calls.run', '!', 'incr', KEYS[1])";
         assert_eq!(client.call(&["calls.run", "!", "eval", nested, "1", "k"]), "6");
         assert_eq!(client.call(&["calls.run", "!", "calls.run", "!", "incr", "k"]), "7");
-        let reply = client.transact(&[&["calls.run", "!", "incr", "k"], &["calls.run", "", "flushall"], &["dbsize"]]);
+        let reply = client.transact(&[
+            &["calls.run", "!", "incr", "k"],
+            &["calls.run", "", "flushall"],
+            &["dbsize"],
+        ]);
         assert_eq!(reply, "(8 OK 0)");
     }
 }
@@ -122,12 +150,21 @@ fn a_blocked_call_replies_later() {
         assert_eq!(other.call(&["LRANGE", "l", "0", "-1"]), "(b)");
         assert_eq!(client.call(&["calls.await", "r", "!", "blpop", "l", "0"]), "(l b)");
 
-        assert_eq!(client.call(&["calls.await", "first", "!", "bzpopmin", "z", "0"]), "blocked");
-        assert_eq!(client.call(&["calls.await", "second", "", "bzpopmin", "z", "0"]), "blocked");
+        assert_eq!(
+            client.call(&["calls.await", "first", "!", "bzpopmin", "z", "0"]),
+            "blocked"
+        );
+        assert_eq!(
+            client.call(&["calls.await", "second", "", "bzpopmin", "z", "0"]),
+            "blocked"
+        );
         assert_eq!(other.call(&["ZADD", "z", "1", "x", "2", "y"]), "2");
         assert_eq!(other.call(&["EXISTS", "first", "second", "z"]), "2");
 
-        assert_eq!(client.call(&["calls.await", "late", "!", "blpop", "l", "0.05"]), "blocked");
+        assert_eq!(
+            client.call(&["calls.await", "late", "!", "blpop", "l", "0.05"]),
+            "blocked"
+        );
         wait_until("the call times out", || other.call(&["GET", "late"]) == "*-1\r\n");
         assert_eq!(client.call(&["calls.await", "w", "", "wait", "1", "50"]), "blocked");
         wait_until("the wait times out", || other.call(&["GET", "w"]) == ":0\r\n");
