@@ -241,7 +241,8 @@ impl Hash {
             value,
             expire_at_ms: new,
         };
-        if self.is_ordered() && value.len() != self.records.record(id).value.len() {
+        // The first expiry ends the order.
+        if self.is_ordered() && new.is_none() && value.len() != self.records.record(id).value.len() {
             self.rewrite(name, Some(value));
             return PreviousField::Present;
         }

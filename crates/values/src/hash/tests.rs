@@ -28,11 +28,13 @@ fn random_operations_agree_with_a_model() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    for names in [10, 500] {
+    // The short histories are for what happens only once in a hash, such as its first expiry.
+    let short = std::iter::repeat_n((5, 40), 200);
+    for (names, steps) in short.chain([(10, 20_000), (500, 20_000)]) {
         let mut hash = Hash::new(HashEncoding::Listpack);
         let mut expected = Expected::new();
         let mut now_ms = 1000;
-        for step in 0..20_000 {
+        for step in 0..steps {
             let name = random.u32(..names).to_string().into_bytes();
             let before = match expected.get(&name) {
                 None => PreviousField::Absent,
@@ -76,7 +78,7 @@ fn random_operations_agree_with_a_model() {
                     assert!(removed == at_most || !hash.has_expired_fields(now_ms));
                 }
             }
-            if step % 500 == 0 {
+            if step % (steps / 40) == 0 {
                 check(&hash, &expected, now_ms);
             }
         }
@@ -131,6 +133,21 @@ fn an_expiring_field_changes_the_encoding_to_hashtable() {
     assert_eq!(hash.encoding_name(), "hashtable");
     hash.set_expiry(b"a", None);
     assert_eq!((hash.has_expiring_fields(), hash.encoding_name()), (false, "hashtable"));
+}
+
+#[test]
+fn the_first_expiry_may_come_with_a_value_of_another_length() {
+    for value in [&b"v"[..], b"", b"longer"] {
+        let mut hash = Hash::new(HashEncoding::Listpack);
+        hash.set(b"a", b"1", FieldExpiry::Never, 0);
+        hash.set(b"b", b"2", FieldExpiry::Never, 0);
+        assert_eq!(hash.set(b"a", value, FieldExpiry::At(5), 0), PreviousField::Present);
+        assert_eq!(hash.find(b"a", 5).map(|record| record.value), Some(value));
+        assert_eq!((hash.next_expiry_ms(), hash.encoding_name()), (Some(5), "hashtable"));
+        assert_eq!(hash.set(b"a", b"again", FieldExpiry::Keep, 5), PreviousField::Present);
+        assert!(hash.find(b"a", 6).is_none());
+        assert_eq!((hash.remove_expired(6, 10, |_| ()), hash.len()), (1, 1));
+    }
 }
 
 #[test]
