@@ -53,6 +53,8 @@ fn replies_do_not_wait_for_a_file_that_has_yet_to_be_begun() {
     let mut client = Client::connect(primary.port);
     assert_eq!(client.call(&["DEBUG", "POPULATE", "1000"]), "OK");
     assert_eq!(client.call(&["CONFIG", "SET", "rdb-key-save-delay", "100000"]), "OK");
+    // The dump for the replica may end a moment after the replica has it.
+    client.wait_for_info("rdb_bgsave_in_progress", "0");
     assert_eq!(client.call(&["BGSAVE"]), "Background saving started");
     assert_eq!(client.call(&["CONFIG", "SET", "appendonly", "yes"]), "OK");
     assert_eq!(client.call(&["CONFIG", "SET", "appendfsync", "always"]), "OK");
