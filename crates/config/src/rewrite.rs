@@ -94,7 +94,12 @@ impl Config {
     }
 }
 
-fn rewrite_file(config: &Config, file: &Path, directives: &RewrittenDirectives, extent: RewriteScope) -> io::Result<()> {
+fn rewrite_file(
+    config: &Config,
+    file: &Path,
+    directives: &RewrittenDirectives,
+    extent: RewriteScope,
+) -> io::Result<()> {
     let old = match fs::read(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
         old => old?,

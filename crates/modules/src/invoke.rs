@@ -1,23 +1,18 @@
 //! Calls into modules: with a session, and with the name that the report of a crash shows.
 
 use std::cell::Cell;
-use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-use weft_resp::Args;
-
-use crate::api::context::begin_call;
 use crate::module::Module;
-use crate::module::command::ModuleCommand;
-use crate::objects::context::{Caller, Context};
-use crate::objects::reply::FinishedReply;
-use crate::objects::string::ModuleString;
 use crate::session::{Session, with_session};
 
 thread_local! {
     /// The module whose code this thread runs; null for none. The module lives until the call that has set it ends.
     static RUNNING: Cell<*const Module> = const { Cell::new(std::ptr::null()) };
+    /// The time of the next effect of `Yield` on this thread; `None` before the first use of it in a call.
+    static NEXT_YIELD: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// The number of calls into modules that are under way in exclusive mode, on all threads.
@@ -59,6 +54,21 @@ fn name<R>(module: &Arc<Module>, is_counted: bool, run: impl FnOnce() -> R) -> R
     run()
 }
 
+/// Begins a call into a module from outside: `Yield` has an effect once it has lasted for `busy-reply-threshold`.
+fn begin_call() {
+    NEXT_YIELD.set(None);
+}
+
+/// Returns the time of the next effect of `Yield` on this thread; `None` before the first use of it in a call.
+pub fn next_yield() -> Option<Instant> {
+    NEXT_YIELD.get()
+}
+
+/// Sets the time of the next effect of `Yield` on this thread.
+pub fn set_next_yield(time: Instant) {
+    NEXT_YIELD.set(Some(time));
+}
+
 /// Returns `true` if some thread runs code of a module that was called from here.
 pub fn is_any_running() -> bool {
     CALLS.load(Ordering::Relaxed) > 0
@@ -81,54 +91,4 @@ pub fn running_module() -> Option<Arc<Module>> {
         Arc::increment_strong_count(running);
         Arc::from_raw(running)
     })
-}
-
-/// The end of a command of a module.
-pub struct CommandEnd {
-    /// The reply so far, complete unless the client is blocked.
-    pub reply: FinishedReply,
-    /// The database that the module has selected.
-    pub db: u32,
-}
-
-/// Runs a command of a module. Returns its reply.
-pub fn run_command(command: &'static ModuleCommand, session: &mut dyn Session, caller: Caller, args: Args<'_>) -> CommandEnd {
-    let Some(function) = command.function else {
-        return CommandEnd {
-            reply: FinishedReply::default(),
-            db: caller.db,
-        };
-    };
-    let mut strings: Vec<*mut ModuleString> = args.iter().map(ModuleString::create).collect();
-    let context = Context::new(command.module.clone(), caller);
-    context.command.set(Some(command));
-    call_into(&command.module, session, || {
-        // SAFETY: the context and the strings live until the function has returned. The module may retain strings.
-        unsafe {
-            context.strings.set(&strings);
-            function(context.as_pointer(), strings.as_mut_ptr(), strings.len() as c_int);
-            context.strings.set(&[]);
-        }
-        match context.blocked.begun.borrow().as_ref() {
-            // SAFETY: this function is a holder of each string.
-            Some(blocked) => unsafe { blocked.keep_strings(strings) },
-            None => strings.into_iter().for_each(|string| {
-                // SAFETY: as above.
-                unsafe { ModuleString::release(string) };
-            }),
-        }
-        context.end()
-    })
-}
-
-impl Context {
-    /// Ends a call: frees automatic memory, and returns the reply.
-    fn end(self) -> CommandEnd {
-        let end = CommandEnd {
-            reply: self.take_reply(),
-            db: self.caller.borrow().db,
-        };
-        drop(self);
-        end
-    }
 }

@@ -21,8 +21,8 @@
 //!    API that calls back into a module pushes a new session, and uses its own one only after that has ended.
 //! 3. Objects that modules hold are allocated as boxes and become references only within a function of the API.
 //!    Fields that functions change have interior mutability, because a callback may use the same object.
-//! 4. A session that is lent to another thread ([`session::lending`]) is used by that thread only, until it is returned.
-//!    The thread that has lent it sleeps meanwhile.
+//! 4. A session that is lent to another thread ([`session::lending`]) is used by that thread only, until it is
+//!    returned. The thread that has lent it sleeps meanwhile.
 
 pub mod api;
 pub mod errno;

@@ -54,8 +54,8 @@ pub fn set_crash_reports(enabled: bool) {
     REPORTS_ENABLED.store(enabled, Ordering::Relaxed);
 }
 
-/// Shows the name of the module whose code the calling thread runs, if it runs any. It is called by a signal handler: it
-/// allocates nothing and takes no lock.
+/// Shows the name of the module whose code the calling thread runs, if it runs any. It is called by a signal handler:
+/// it allocates nothing and takes no lock.
 pub type ShowModule = fn(&mut dyn FnMut(&str));
 
 static SHOW_MODULE: OnceLock<ShowModule> = OnceLock::new();

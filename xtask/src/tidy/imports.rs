@@ -117,7 +117,7 @@ const SUBSYSTEMS: &[(&str, &[&str])] = &[
     ("metrics_endpoint", &["observability", "notify::pubsub", "persistence::aof_files", "persistence::snapshot_state",
         "replication", "slot_migration", "net", "state", "commands"]),
     ("dispatch", &["observability", "clients_waiting::blocking", "clients_waiting::watch",
-        "notify::monitor", "propagation", "keyspace", "persistence::aof_files",
+        "notify::monitor", "notify::pubsub", "notify::keyspace_event", "propagation", "keyspace", "persistence::aof_files",
         "persistence::rdb_file", "replication", "slot_migration", "net", "state", "notify::messages", "commands"]),
     ("replication::replica", &["observability", "keyspace", "persistence::rdb_file",
         "persistence::snapshot_state", "replication", "net", "state", "notify::messages", "persistence::snapshot",

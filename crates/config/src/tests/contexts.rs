@@ -150,7 +150,9 @@ fn settings_are_found_by_their_parameter() {
         "the option did not set this value"
     );
     assert_eq!(config.setting_location(id::BIND), line(4, &main));
-    config.rewrite(&crate::RewrittenDirectives::default(), crate::RewriteScope::ChangedOnly).expect("rewrites");
+    config
+        .rewrite(&crate::RewrittenDirectives::default(), crate::RewriteScope::ChangedOnly)
+        .expect("rewrites");
     assert_eq!(config.setting_location(id::BIND), None, "the line may be elsewhere now");
 }
 

@@ -46,7 +46,10 @@ fn modules_and_their_settings_are_those_of_the_server() {
     let old = "loadmodule /gone.so 1\nm.limit 5\nloadmodule /m.so\n";
     let directives = RewrittenDirectives {
         modules: vec![vec![b"/m.so".to_vec(), b"a b".to_vec()]],
-        module_settings: vec![(b"m.limit".to_vec(), b"6".to_vec()), (b"m.name".to_vec(), b"x y".to_vec())],
+        module_settings: vec![
+            (b"m.limit".to_vec(), b"6".to_vec()),
+            (b"m.name".to_vec(), b"x y".to_vec()),
+        ],
         ..RewrittenDirectives::default()
     };
     let text = loaded(old).rewritten(old.as_bytes(), &directives, RewriteScope::ChangedOnly);
@@ -211,7 +214,10 @@ fn every_parameter_survives_rewriting_and_loading() {
     for id in ParameterId::all() {
         assert_eq!(again.value(id), config.value(id), "{}", id.parameter().name);
     }
-    assert_eq!(again.rewritten(&text, &RewrittenDirectives::default(), RewriteScope::ChangedOnly), text);
+    assert_eq!(
+        again.rewritten(&text, &RewrittenDirectives::default(), RewriteScope::ChangedOnly),
+        text
+    );
 }
 
 #[test]
@@ -241,7 +247,9 @@ fn the_file_is_replaced_atomically_and_keeps_its_permissions() {
     })
     .expect("a good file");
     set(&config, &[("timeout", "42")]).expect("a good value");
-    config.rewrite(&RewrittenDirectives::default(), RewriteScope::ChangedOnly).expect("rewrites");
+    config
+        .rewrite(&RewrittenDirectives::default(), RewriteScope::ChangedOnly)
+        .expect("rewrites");
 
     let text = std::fs::read(&path).expect("the file");
     assert_eq!(
@@ -257,7 +265,9 @@ fn the_file_is_replaced_atomically_and_keeps_its_permissions() {
     );
 
     std::fs::remove_file(&path).expect("the file");
-    config.rewrite(&RewrittenDirectives::default(), RewriteScope::ChangedOnly).expect("rewrites");
+    config
+        .rewrite(&RewrittenDirectives::default(), RewriteScope::ChangedOnly)
+        .expect("rewrites");
     assert_eq!(
         config_get(&loaded(&std::fs::read_to_string(&path).expect("the file")), "timeout"),
         "42"
@@ -267,7 +277,9 @@ fn the_file_is_replaced_atomically_and_keeps_its_permissions() {
 #[test]
 fn rewriting_fails_with_a_reason() {
     let reason = |config: &Config| {
-        let error = config.rewrite(&RewrittenDirectives::default(), RewriteScope::ChangedOnly).expect_err("fails");
+        let error = config
+            .rewrite(&RewrittenDirectives::default(), RewriteScope::ChangedOnly)
+            .expect_err("fails");
         error.to_string()
     };
     assert_eq!(
@@ -337,7 +349,10 @@ fn no_argument_adds_lines_or_becomes_other_arguments() {
         if !host.contains('\0') {
             assert_eq!(&*again.text(id::REPLICA_ANNOUNCE_IP), host.as_bytes());
         }
-        assert_eq!(again.rewritten(&text, &RewrittenDirectives::default(), RewriteScope::ChangedOnly), text);
+        assert_eq!(
+            again.rewritten(&text, &RewrittenDirectives::default(), RewriteScope::ChangedOnly),
+            text
+        );
     }
 }
 
@@ -356,7 +371,11 @@ fn the_words_of_users_are_read_back_as_they_were() {
     ];
     for name in [&b""[..], b"a\"", b"plain", b"'"] {
         let user = [&[name], &words[..]].concat();
-        let text = Config::defaults().rewritten(b"", &[user.join(&b' ')], RewriteScope::ChangedOnly);
+        let directives = RewrittenDirectives {
+            users: vec![user.join(&b' ')],
+            ..RewrittenDirectives::default()
+        };
+        let text = Config::defaults().rewritten(b"", &directives, RewriteScope::ChangedOnly);
         let again =
             Config::parse(&text, None).unwrap_or_else(|error| panic!("{error}\n{}", String::from_utf8_lossy(&text)));
         assert_eq!(again.users().len(), 1);

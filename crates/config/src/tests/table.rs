@@ -47,11 +47,12 @@ fn every_default_is_the_one_of_valkey() {
 }
 
 /// The parameters that Valkey does not have. They are hidden.
-const WEFT_ONLY: [&str; 6] = [
+const WEFT_ONLY: [&str; 7] = [
     "busy-reply-scope",
     "connection-move-interval",
     "metrics-bind",
     "metrics-port",
+    "module-concurrency",
     "replica-apply-threads",
     "stall-report-threshold",
 ];

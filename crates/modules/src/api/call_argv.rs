@@ -20,8 +20,8 @@ use crate::session::calls::CallOutcome;
 /// Calls a command, and passes its reply to functions of the module.
 ///
 /// # Safety
-/// The context is one; there are `count` strings at `words`; `handlers` is null or the functions of a module, which may be
-/// called with the data (rule 1).
+/// The context is one; there are `count` strings at `words`; `handlers` is null or the functions of a module, which may
+/// be called with the data (rule 1).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn weft_modules_call_argv(
     context: *mut Context,
@@ -62,7 +62,8 @@ unsafe extern "C" fn weft_modules_call_argv(
             if let Some(receiver) = receiver {
                 promise.set_receiver(receiver);
                 // The server keeps the promise until the command replies or is aborted.
-                receiver.note_blocked(context, Arc::as_ptr(&promise).cast());
+                // SAFETY: the handle is that of the promise, which lives as long as the command is blocked.
+                unsafe { receiver.note_blocked(context, Arc::as_ptr(&promise).cast()) };
             }
             return OK;
         }

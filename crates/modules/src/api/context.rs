@@ -75,7 +75,7 @@ unsafe extern "C" fn update_runtime_args(context: *mut Context, argv: *mut *mut 
 unsafe extern "C" fn wrong_arity(context: *mut Context) -> c_int {
     // SAFETY: rule 1.
     if let Some(context) = unsafe { Context::from_pointer(context) } {
-        let name = context.command.get().map_or("", |command| &command.full_name);
+        let name = context.command.get().map_or("", |command| command.full_name);
         let text = format!("ERR wrong number of arguments for '{name}' command");
         context.reply_with_error(text.as_bytes(), false, true);
     }
@@ -157,8 +157,6 @@ unsafe extern "C" fn assert_failed(expression: *const c_char, file: *const c_cha
 // ---- the lock ------------------------------------------------------------------------------------------------------
 
 thread_local! {
-    /// The time of the next effect of `Yield` on this thread.
-    static NEXT_YIELD: Cell<Option<Instant>> = const { Cell::new(None) };
     /// `true` while `Yield` lets others run on this thread.
     static IS_YIELDING: Cell<bool> = const { Cell::new(false) };
 }
@@ -167,11 +165,6 @@ thread_local! {
 const YIELD_INTERVAL: Duration = Duration::from_millis(10);
 /// `VALKEYMODULE_YIELD_FLAG_CLIENTS`: clients get an error meanwhile.
 const YIELD_CLIENTS: c_int = 1 << 1;
-
-/// Begins a call into a module from outside: `Yield` has an effect once it has lasted for `busy-reply-threshold`.
-pub fn begin_call() {
-    NEXT_YIELD.set(None);
-}
 
 /// Lets other threads, and the clients of this one, have a moment.
 unsafe extern "C" fn give_way(context: *mut Context, chosen: c_int, busy_reply: *const c_char) {
@@ -183,10 +176,10 @@ unsafe extern "C" fn give_way(context: *mut Context, chosen: c_int, busy_reply: 
         return;
     }
     let now = Instant::now();
-    let Some(next) = NEXT_YIELD.get() else {
+    let Some(next) = invoke::next_yield() else {
         // The first time of a call. A call that gives way at all does so soon after its start.
         let threshold_ms = session::host().map_or(0, |host| host.busy_threshold_ms());
-        NEXT_YIELD.set(Some(now + Duration::from_millis(threshold_ms)));
+        invoke::set_next_yield(now + Duration::from_millis(threshold_ms));
         IS_YIELDING.set(false);
         return;
     };
@@ -197,7 +190,7 @@ unsafe extern "C" fn give_way(context: *mut Context, chosen: c_int, busy_reply: 
             false => Some(unsafe { CStr::from_ptr(busy_reply) }),
         };
         session::current(|session| session.give_way(chosen & YIELD_CLIENTS != 0, busy_reply));
-        NEXT_YIELD.set(Some(Instant::now() + YIELD_INTERVAL));
+        invoke::set_next_yield(Instant::now() + YIELD_INTERVAL);
     }
     IS_YIELDING.set(false);
 }

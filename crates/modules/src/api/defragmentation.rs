@@ -19,8 +19,8 @@ pub const FUNCTIONS: Functions = functions![
     ("DefragShouldStop", defrag_should_stop),
     ("DefragCursorSet", defrag_cursor_set),
     ("DefragCursorGet", defrag_cursor_get),
-    ("GetKeyNameFromDefragCtx", get_key_name_from_defrag_ctx),
-    ("GetDbIdFromDefragCtx", get_db_id_from_defrag_ctx),
+    ("GetKeyNameFromDefragCtx", key_name_from_defrag_ctx),
+    ("GetDbIdFromDefragCtx", db_id_from_defrag_ctx),
 ];
 
 /// Accepts a callback for a module's data besides the keys (`RegisterDefragFunc`).
@@ -57,7 +57,7 @@ unsafe extern "C" fn defrag_cursor_get(_context: *mut DefragContext, _position: 
 ///
 /// # Safety
 /// Rule 1.
-unsafe extern "C" fn get_key_name_from_defrag_ctx(context: *const DefragContext) -> *const ModuleString {
+unsafe extern "C" fn key_name_from_defrag_ctx(context: *const DefragContext) -> *const ModuleString {
     // SAFETY: the caller promises it.
     unsafe { context.as_ref() }.map_or(null(), |context| context.key.cast_const())
 }
@@ -66,7 +66,7 @@ unsafe extern "C" fn get_key_name_from_defrag_ctx(context: *const DefragContext)
 ///
 /// # Safety
 /// Rule 1.
-unsafe extern "C" fn get_db_id_from_defrag_ctx(context: *const DefragContext) -> c_int {
+unsafe extern "C" fn db_id_from_defrag_ctx(context: *const DefragContext) -> c_int {
     // SAFETY: the caller promises it.
     unsafe { context.as_ref() }.map_or(-1, |context| context.db)
 }

@@ -13,8 +13,8 @@ pub const FUNCTIONS: Functions = functions![
     ("DigestAddStringBuffer", digest_add_string_buffer),
     ("DigestAddLongLong", digest_add_long_long),
     ("DigestEndSequence", digest_end_sequence),
-    ("GetKeyNameFromDigest", get_key_name_from_digest),
-    ("GetDbIdFromDigest", get_db_id_from_digest),
+    ("GetKeyNameFromDigest", key_name_from_digest),
+    ("GetDbIdFromDigest", db_id_from_digest),
 ];
 
 /// Adds bytes to the sequence (`DigestAddStringBuffer`).
@@ -54,7 +54,7 @@ unsafe extern "C" fn digest_end_sequence(digest: *mut ModuleDigest) {
 ///
 /// # Safety
 /// Rule 1.
-unsafe extern "C" fn get_key_name_from_digest(digest: *const ModuleDigest) -> *const ModuleString {
+unsafe extern "C" fn key_name_from_digest(digest: *const ModuleDigest) -> *const ModuleString {
     // SAFETY: the caller promises it.
     unsafe { digest.as_ref() }.map_or(null(), |digest| digest.key.cast_const())
 }
@@ -63,7 +63,7 @@ unsafe extern "C" fn get_key_name_from_digest(digest: *const ModuleDigest) -> *c
 ///
 /// # Safety
 /// Rule 1.
-unsafe extern "C" fn get_db_id_from_digest(digest: *const ModuleDigest) -> c_int {
+unsafe extern "C" fn db_id_from_digest(digest: *const ModuleDigest) -> c_int {
     // SAFETY: the caller promises it.
     unsafe { digest.as_ref() }.map_or(-1, |digest| digest.db)
 }

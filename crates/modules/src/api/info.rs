@@ -58,7 +58,9 @@ unsafe fn with_info(info: *mut InfoContext, add: impl FnOnce(&InfoContext) -> bo
 unsafe extern "C" fn register_info_function(context: *mut Context, function: Option<InfoFunction>) -> c_int {
     // SAFETY: rule 1.
     let context = unsafe { Context::from_pointer(context) };
-    let registered = context.zip(function).map(|(context, function)| context.module.info.set(function));
+    let registered = context
+        .zip(function)
+        .map(|(context, function)| context.module.info.set(function));
     status(registered.is_some())
 }
 
@@ -81,7 +83,11 @@ unsafe extern "C" fn info_end_dictionary(info: *mut InfoContext) -> c_int {
 
 unsafe extern "C" fn info_add_string(info: *mut InfoContext, field: *const c_char, value: *mut ModuleString) -> c_int {
     // SAFETY: rule 1.
-    unsafe { with_info(info, |info| info.add_text_field(bytes_of(field), ModuleString::bytes_of(value))) }
+    unsafe {
+        with_info(info, |info| {
+            info.add_text_field(bytes_of(field), ModuleString::bytes_of(value))
+        })
+    }
 }
 
 unsafe extern "C" fn info_add_c_string(info: *mut InfoContext, field: *const c_char, value: *const c_char) -> c_int {
@@ -100,12 +106,20 @@ unsafe extern "C" fn info_add_double(info: *mut InfoContext, field: *const c_cha
 
 unsafe extern "C" fn info_add_signed(info: *mut InfoContext, field: *const c_char, value: c_longlong) -> c_int {
     // SAFETY: rule 1.
-    unsafe { with_info(info, |info| info.add_field(bytes_of(field), value.to_string().into_bytes().into_iter())) }
+    unsafe {
+        with_info(info, |info| {
+            info.add_field(bytes_of(field), value.to_string().into_bytes().into_iter())
+        })
+    }
 }
 
 unsafe extern "C" fn info_add_unsigned(info: *mut InfoContext, field: *const c_char, value: c_ulonglong) -> c_int {
     // SAFETY: rule 1.
-    unsafe { with_info(info, |info| info.add_field(bytes_of(field), value.to_string().into_bytes().into_iter())) }
+    unsafe {
+        with_info(info, |info| {
+            info.add_field(bytes_of(field), value.to_string().into_bytes().into_iter())
+        })
+    }
 }
 
 // ---- figures of the server -----------------------------------------------------------------------------------------
@@ -170,7 +184,9 @@ unsafe fn number_of<T: Default>(
 ) -> T {
     // SAFETY: the caller promises it.
     let (info, field) = unsafe { (info.as_ref(), bytes_of(field)) };
-    let text = info.and_then(|info| info.field(field)).and_then(|text| std::str::from_utf8(text).ok());
+    let text = info
+        .and_then(|info| info.field(field))
+        .and_then(|text| std::str::from_utf8(text).ok());
     let value = text.and_then(parse);
     if !error.is_null() {
         // SAFETY: it is a place for a number.
@@ -184,7 +200,11 @@ unsafe extern "C" fn server_info_signed(info: *mut ServerInfo, field: *const c_c
     unsafe { number_of(info, field, error, |text| text.parse().ok()) }
 }
 
-unsafe extern "C" fn server_info_unsigned(info: *mut ServerInfo, field: *const c_char, error: *mut c_int) -> c_ulonglong {
+unsafe extern "C" fn server_info_unsigned(
+    info: *mut ServerInfo,
+    field: *const c_char,
+    error: *mut c_int,
+) -> c_ulonglong {
     // SAFETY: rule 1.
     unsafe { number_of(info, field, error, |text| text.parse().ok()) }
 }

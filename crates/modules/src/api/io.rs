@@ -43,9 +43,9 @@ pub const FUNCTIONS: Functions = functions![
     ("SaveDataTypeToString", save_data_type_to_string),
     ("EmitAOF", weft_modules_native_emit_aof),
     ("IsIOError", is_io_error),
-    ("GetContextFromIO", get_context_from_io),
-    ("GetKeyNameFromIO", get_key_name_from_io),
-    ("GetDbIdFromIO", get_db_id_from_io),
+    ("GetContextFromIO", context_from_io),
+    ("GetKeyNameFromIO", key_name_from_io),
+    ("GetDbIdFromIO", db_id_from_io),
 ];
 
 /// Calls `run` with the transfer behind a module's pointer.
@@ -336,7 +336,7 @@ unsafe extern "C" fn is_io_error(io: *mut ModuleIo<'_>) -> c_int {
 ///
 /// # Safety
 /// Rule 1.
-unsafe extern "C" fn get_context_from_io(io: *mut ModuleIo<'_>) -> *mut Context {
+unsafe extern "C" fn context_from_io(io: *mut ModuleIo<'_>) -> *mut Context {
     // SAFETY: the caller promises it.
     unsafe { with_io(io, |io| io.context().map_or(null_mut(), Context::as_pointer)) }
 }
@@ -345,7 +345,7 @@ unsafe extern "C" fn get_context_from_io(io: *mut ModuleIo<'_>) -> *mut Context 
 ///
 /// # Safety
 /// Rule 1.
-unsafe extern "C" fn get_key_name_from_io(io: *mut ModuleIo<'_>) -> *const ModuleString {
+unsafe extern "C" fn key_name_from_io(io: *mut ModuleIo<'_>) -> *const ModuleString {
     // SAFETY: the caller promises it.
     unsafe { io.as_ref() }.map_or(null(), |io| io.key.cast_const())
 }
@@ -354,7 +354,7 @@ unsafe extern "C" fn get_key_name_from_io(io: *mut ModuleIo<'_>) -> *const Modul
 ///
 /// # Safety
 /// Rule 1.
-unsafe extern "C" fn get_db_id_from_io(io: *mut ModuleIo<'_>) -> c_int {
+unsafe extern "C" fn db_id_from_io(io: *mut ModuleIo<'_>) -> c_int {
     // SAFETY: the caller promises it.
     unsafe { io.as_ref() }.map_or(-1, |io| io.db)
 }

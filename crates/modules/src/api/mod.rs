@@ -17,6 +17,7 @@ pub mod io;
 pub mod keys;
 pub mod logging;
 pub mod memory;
+pub mod not_offered;
 pub mod rdb_files;
 pub mod registry;
 pub mod replies;
@@ -82,6 +83,7 @@ const SUBJECTS: &[Functions] = &[
     digest::FUNCTIONS,
     defragmentation::FUNCTIONS,
     rdb_files::FUNCTIONS,
+    not_offered::FUNCTIONS,
     keys::KEY_FUNCTIONS,
     keys::STRING_FUNCTIONS,
     keys::LIST_FUNCTIONS,

@@ -13,6 +13,9 @@ fn header() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("include/weftmodule.h")
 }
 
+/// The functions that the header of Redis has under other names.
+const NAMES_OF_REDIS: [&str; 1] = ["DefragRedisModuleString"];
+
 /// Returns the names in a list of the header.
 fn listed(list: &str) -> BTreeSet<String> {
     let text = std::fs::read_to_string(header()).expect("the header exists");
@@ -47,7 +50,7 @@ fn the_header_and_the_table_have_the_same_functions() {
     let missing: Vec<&String> = functions.difference(&names).collect();
     assert!(missing.is_empty(), "functions that are not in the table: {missing:?}");
     let unknown: Vec<&String> = names.difference(&functions).collect();
-    assert!(unknown.is_empty(), "functions that are not in the header: {unknown:?}");
+    assert_eq!(unknown, NAMES_OF_REDIS, "functions that are not in the header");
 }
 
 #[test]

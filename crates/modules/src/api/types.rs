@@ -23,12 +23,12 @@ pub const FUNCTIONS: Functions = functions![
     ("ModuleTypeReplaceValue", module_type_replace_value),
     ("ModuleTypeGetType", module_type_get_type),
     ("ModuleTypeGetValue", module_type_get_value),
-    ("GetTypeMethodVersion", get_type_method_version),
-    ("GetKeyNameFromOptCtx", get_key_name_from_opt_ctx),
-    ("GetToKeyNameFromOptCtx", get_to_key_name_from_opt_ctx),
-    ("GetDbIdFromOptCtx", get_db_id_from_opt_ctx),
-    ("GetToDbIdFromOptCtx", get_to_db_id_from_opt_ctx),
-    ("GetUsedMemoryRatio", get_used_memory_ratio),
+    ("GetTypeMethodVersion", type_method_version),
+    ("GetKeyNameFromOptCtx", key_name_from_opt_ctx),
+    ("GetToKeyNameFromOptCtx", to_key_name_from_opt_ctx),
+    ("GetDbIdFromOptCtx", db_id_from_opt_ctx),
+    ("GetToDbIdFromOptCtx", to_db_id_from_opt_ctx),
+    ("GetUsedMemoryRatio", used_memory_ratio),
     ("MallocSize", malloc_size),
     ("MallocUsableSize", malloc_size),
     ("MallocSizeString", malloc_size_string),
@@ -44,8 +44,8 @@ pub(super) unsafe fn type_behind(pointer: *const DataType) -> Option<&'static Da
     unsafe { DataType::from_pointer(pointer) }
 }
 
-/// Creates a data type (`CreateDataType`), while the module is being loaded. Returns null if the name, the version or the
-/// callbacks are not valid, or if the name is taken.
+/// Creates a data type (`CreateDataType`), while the module is being loaded. Returns null if the name, the version or
+/// the callbacks are not valid, or if the name is taken.
 ///
 /// # Safety
 /// Rule 1, and the callbacks are a structure of the version that it states.
@@ -72,7 +72,10 @@ fn value_of(key: &ModuleKey) -> Option<Arc<ModuleValue>> {
     if key.kind() != KeyKind::Module {
         return None;
     }
-    let value: Arc<ModuleValue> = key.with_session(|session, key| session.module_value(key)).flatten()?.downcast()?;
+    let value: Arc<ModuleValue> = key
+        .with_session(|session, key| session.module_value(key))
+        .flatten()?
+        .downcast()?;
     if key.is_writable() {
         value.note_write();
     }
@@ -88,11 +91,7 @@ fn is_changeable(key: &ModuleKey) -> bool {
 ///
 /// # Safety
 /// Rule 1, and the value is of the type.
-unsafe extern "C" fn module_type_set_value(
-    key: *mut ModuleKey,
-    kind: *const DataType,
-    value: *mut c_void,
-) -> c_int {
+unsafe extern "C" fn module_type_set_value(key: *mut ModuleKey, kind: *const DataType, value: *mut c_void) -> c_int {
     // SAFETY: the caller promises it.
     let (key, kind) = unsafe { (ModuleKey::from_pointer(key), type_behind(kind)) };
     let (Some(key), Some(kind)) = (key.filter(|key| is_changeable(key)), kind) else {
@@ -156,7 +155,7 @@ unsafe extern "C" fn module_type_get_value(key: *mut ModuleKey) -> *mut c_void {
 }
 
 /// Returns the newest version of the callbacks of a type that is known here (`GetTypeMethodVersion`).
-unsafe extern "C" fn get_type_method_version() -> c_int {
+unsafe extern "C" fn type_method_version() -> c_int {
     METHODS_VERSION as c_int
 }
 
@@ -164,7 +163,7 @@ unsafe extern "C" fn get_type_method_version() -> c_int {
 ///
 /// # Safety
 /// Rule 1.
-unsafe extern "C" fn get_key_name_from_opt_ctx(options: *const KeyOptions) -> *const ModuleString {
+unsafe extern "C" fn key_name_from_opt_ctx(options: *const KeyOptions) -> *const ModuleString {
     // SAFETY: the caller promises it.
     unsafe { options.as_ref() }.map_or(null(), |options| options.from_key.cast_const())
 }
@@ -173,7 +172,7 @@ unsafe extern "C" fn get_key_name_from_opt_ctx(options: *const KeyOptions) -> *c
 ///
 /// # Safety
 /// Rule 1.
-unsafe extern "C" fn get_to_key_name_from_opt_ctx(options: *const KeyOptions) -> *const ModuleString {
+unsafe extern "C" fn to_key_name_from_opt_ctx(options: *const KeyOptions) -> *const ModuleString {
     // SAFETY: the caller promises it.
     unsafe { options.as_ref() }.map_or(null(), |options| options.to_key.cast_const())
 }
@@ -182,7 +181,7 @@ unsafe extern "C" fn get_to_key_name_from_opt_ctx(options: *const KeyOptions) ->
 ///
 /// # Safety
 /// Rule 1.
-unsafe extern "C" fn get_db_id_from_opt_ctx(options: *const KeyOptions) -> c_int {
+unsafe extern "C" fn db_id_from_opt_ctx(options: *const KeyOptions) -> c_int {
     // SAFETY: the caller promises it.
     unsafe { options.as_ref() }.map_or(-1, |options| options.from_db)
 }
@@ -191,13 +190,13 @@ unsafe extern "C" fn get_db_id_from_opt_ctx(options: *const KeyOptions) -> c_int
 ///
 /// # Safety
 /// Rule 1.
-unsafe extern "C" fn get_to_db_id_from_opt_ctx(options: *const KeyOptions) -> c_int {
+unsafe extern "C" fn to_db_id_from_opt_ctx(options: *const KeyOptions) -> c_int {
     // SAFETY: the caller promises it.
     unsafe { options.as_ref() }.map_or(-1, |options| options.to_db)
 }
 
 /// Returns the used memory as a part of the limit (`GetUsedMemoryRatio`); 0 without a limit.
-unsafe extern "C" fn get_used_memory_ratio() -> f32 {
+unsafe extern "C" fn used_memory_ratio() -> f32 {
     session::host().map_or(0.0, |host| host.used_memory_ratio())
 }
 

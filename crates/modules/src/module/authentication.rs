@@ -1,8 +1,8 @@
 //! The callbacks by which modules authenticate clients.
 //!
-//! AUTH, and HELLO with AUTH, ask the callbacks one after the other, the one first that was registered last, until one of
-//! them decides. If none does, the password decides. A callback may block the client; the next one is asked after the
-//! module has unblocked it.
+//! AUTH, and HELLO with AUTH, ask the callbacks one after the other, the one first that was registered last, until one
+//! of them decides. If none does, the password decides. A callback may block the client; the next one is asked after
+//! the module has unblocked it.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -73,7 +73,13 @@ pub fn register(module: &Arc<Module>, callback: AuthenticationCallback) {
 }
 
 /// Asks the callbacks about a client that authenticates itself.
-pub fn authenticate(session: &mut dyn Session, caller: &Caller, words: &[Vec<u8>], user: &[u8], password: &[u8]) -> Decision {
+pub fn authenticate(
+    session: &mut dyn Session,
+    caller: &Caller,
+    words: &[Vec<u8>],
+    user: &[u8],
+    password: &[u8],
+) -> Decision {
     let attempt = AuthenticationAttempt {
         user: user.to_vec(),
         password: password.to_vec(),
@@ -99,11 +105,19 @@ pub fn resume(session: &mut dyn Session, blocked: &Arc<BlockedClient>) -> Decisi
 }
 
 /// Asks the callbacks after the one that was asked last.
-fn ask_next(session: &mut dyn Session, caller: &Caller, words: &[Vec<u8>], mut attempt: AuthenticationAttempt) -> Decision {
+fn ask_next(
+    session: &mut dyn Session,
+    caller: &Caller,
+    words: &[Vec<u8>],
+    mut attempt: AuthenticationAttempt,
+) -> Decision {
     loop {
         let next = {
             let callbacks = CALLBACKS.lock();
-            let next = callbacks.iter().rev().find(|registered| registered.number < attempt.callback);
+            let next = callbacks
+                .iter()
+                .rev()
+                .find(|registered| registered.number < attempt.callback);
             next.cloned()
         };
         let Some(registered) = next else {
@@ -130,7 +144,10 @@ fn ask(
     context.users.has_authenticated.set(false);
     let module = context.module.clone();
     let strings: Vec<*mut ModuleString> = words.iter().map(|word| ModuleString::create(word)).collect();
-    let (user, password) = (ModuleString::create(&attempt.user), ModuleString::create(&attempt.password));
+    let (user, password) = (
+        ModuleString::create(&attempt.user),
+        ModuleString::create(&attempt.password),
+    );
     invoke::call_into(&module, session, || {
         let mut error = std::ptr::null_mut();
         // SAFETY: the context and the strings live until the function has returned. The module may retain strings.

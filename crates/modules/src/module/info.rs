@@ -16,8 +16,8 @@ pub fn has_sections() -> bool {
     loading::loaded().iter().any(|module| module.info.get().is_some())
 }
 
-/// Returns the sections that modules add. `wanted` are the names of sections, or modules, that the client has asked for;
-/// `None` for all.
+/// Returns the sections that modules add. `wanted` are the names of sections, or modules, that the client has asked
+/// for; `None` for all.
 pub fn collect(session: &mut dyn Session, wanted: Option<&[Vec<u8>]>) -> Vec<u8> {
     let mut text = Vec::new();
     for module in loading::loaded() {
@@ -32,7 +32,12 @@ pub fn collect(session: &mut dyn Session, wanted: Option<&[Vec<u8>]>) -> Vec<u8>
     text
 }
 
-fn call(module: &Arc<Module>, function: InfoFunction, session: &mut dyn Session, wanted: Option<&[Vec<u8>]>) -> Vec<u8> {
+fn call(
+    module: &Arc<Module>,
+    function: InfoFunction,
+    session: &mut dyn Session,
+    wanted: Option<&[Vec<u8>]>,
+) -> Vec<u8> {
     let context = InfoContext::new(module.clone(), wanted.map(<[_]>::to_vec));
     invoke::call_into(module, session, || {
         // SAFETY: the context lives until the function has returned.

@@ -3,10 +3,15 @@
 //! A module gets an event on the home worker, soon after the command that has caused it: commands of other clients may
 //! come between, and the reply may be sent before. The events of a key come in the order of its changes. A command that
 //! the client sends after the reply, to a module, runs after the events of the command before.
+//!
+//! The function of a module may write, and so cause events. It does not get those itself, nor do the modules whose
+//! functions have led to the write: otherwise two modules would call each other for ever. A module may ask for them
+//! with `ALLOW_NESTED_KEYSPACE_NOTIFICATIONS`.
 
+use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use parking_lot::Mutex;
 
@@ -56,8 +61,6 @@ struct Subscription {
     module: Arc<Module>,
     classes: i32,
     function: EventFunction,
-    /// `true` while the function runs.
-    is_running: AtomicBool,
 }
 
 static SUBSCRIPTIONS: Mutex<Vec<Arc<Subscription>>> = Mutex::new(Vec::new());
@@ -75,6 +78,27 @@ pub struct KeyEvent {
     pub db: u32,
     /// The key.
     pub key: Box<[u8]>,
+    /// The modules whose functions have led to the event, by the addresses of their [`Module`].
+    pub causes: Vec<usize>,
+}
+
+thread_local! {
+    /// The modules whose functions for events run on this thread, and those that have led to that.
+    static CAUSES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Returns the modules that have led to what this thread does now.
+pub fn causes() -> Vec<usize> {
+    CAUSES.with_borrow(Vec::clone)
+}
+
+/// Restores the causes that a thread had before.
+struct FormerCauses(Vec<usize>);
+
+impl Drop for FormerCauses {
+    fn drop(&mut self) {
+        CAUSES.set(std::mem::take(&mut self.0));
+    }
 }
 
 /// Returns the classes that some module has subscribed to.
@@ -84,7 +108,9 @@ pub fn subscribed_classes() -> i32 {
 }
 
 fn update_classes(subscriptions: &[Arc<Subscription>]) {
-    let classes = subscriptions.iter().fold(0, |classes, subscription| classes | subscription.classes);
+    let classes = subscriptions
+        .iter()
+        .fold(0, |classes, subscription| classes | subscription.classes);
     CLASSES.store(classes, Ordering::Release);
     if let Some(host) = session::host() {
         host.note_event_subscriptions();
@@ -98,7 +124,6 @@ pub fn subscribe(module: &Arc<Module>, classes: i32, function: EventFunction) {
         module: module.clone(),
         classes,
         function,
-        is_running: AtomicBool::new(false),
     }));
     update_classes(&subscriptions);
     drop(subscriptions);
@@ -110,20 +135,23 @@ pub fn subscribe(module: &Arc<Module>, classes: i32, function: EventFunction) {
     });
 }
 
-/// Calls the subscribers of an event. A module does not get the events that its own function causes, unless it has asked
-/// for them.
+/// Calls the subscribers of an event.
 pub fn deliver(session: &mut dyn Session, event: &KeyEvent) {
     let subscriptions = SUBSCRIPTIONS.lock().clone();
     for subscription in subscriptions {
-        let gets_nested = subscription.module.has_option(options::ALLOW_NESTED_KEYSPACE_NOTIFICATIONS);
-        if subscription.classes & event.class == 0 || subscription.module.is_unloaded() {
+        let module = &subscription.module;
+        if subscription.classes & event.class == 0 || module.is_unloaded() {
             continue;
         }
-        let was_running = subscription.is_running.swap(true, Ordering::AcqRel);
-        if !was_running || gets_nested {
-            call(&subscription, session, event);
+        let id = Arc::as_ptr(module) as usize;
+        let is_cause = event.causes.contains(&id);
+        if is_cause && !module.has_option(options::ALLOW_NESTED_KEYSPACE_NOTIFICATIONS) {
+            continue;
         }
-        subscription.is_running.store(was_running, Ordering::Release);
+        let mut causes = event.causes.clone();
+        causes.push(id);
+        let _former = FormerCauses(CAUSES.replace(causes));
+        call(&subscription, session, event);
     }
 }
 

@@ -12,17 +12,18 @@
 use std::ffi::c_int;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use parking_lot::RwLock;
 
-use super::{Module, registered_commands};
+use super::{Module, listed, registered_commands};
 use crate::api;
 use crate::invoke;
 use crate::objects::context::{Caller, Context};
 use crate::objects::string::ModuleString;
 use crate::session::Session;
+
+pub use super::listed::{find, generation, loaded};
 
 /// The type of `OnLoad`.
 type LoadFunction = unsafe extern "C" fn(*mut Context, *mut *mut ModuleString, c_int) -> c_int;
@@ -32,11 +33,6 @@ type UnloadFunction = unsafe extern "C" fn(*mut Context) -> c_int;
 /// The symbols of a module, with the prefix of Valkey and that of Redis.
 const LOAD_SYMBOLS: [&[u8]; 2] = [b"ValkeyModule_OnLoad\0", b"RedisModule_OnLoad\0"];
 const UNLOAD_SYMBOLS: [&[u8]; 2] = [b"ValkeyModule_OnUnload\0", b"RedisModule_OnUnload\0"];
-
-/// The number of times that the set of loaded modules has changed; 0 if there never was a module.
-static GENERATION: AtomicU64 = AtomicU64::new(0);
-
-static LOADED: RwLock<Vec<Arc<Module>>> = RwLock::new(Vec::new());
 
 /// The reason why a module was not loaded. Its text is what Valkey writes to its log.
 #[derive(Debug, thiserror::Error)]
@@ -48,9 +44,7 @@ pub enum LoadError {
     #[error("Module {0} failed to load: {1}")]
     CannotOpen(String, String),
     /// The file is no module.
-    #[error(
-        "Module {0} does not export ValkeyModule_OnLoad() or RedisModule_OnLoad() symbol. Module not loaded."
-    )]
+    #[error("Module {0} does not export ValkeyModule_OnLoad() or RedisModule_OnLoad() symbol. Module not loaded.")]
     NoLoadFunction(String),
     /// Its load function has failed.
     #[error("Module {0} initialization failed. Module not loaded.")]
@@ -67,22 +61,6 @@ pub enum UnloadError {
     Refused(&'static str),
     /// `OnUnload` has refused.
     Canceled,
-}
-
-/// Returns the number of times that the set of loaded modules has changed; 0 if there never was a module.
-#[inline]
-pub fn generation() -> u64 {
-    GENERATION.load(Ordering::Acquire)
-}
-
-/// Returns the loaded modules in the order in which they were loaded.
-pub fn loaded() -> Vec<Arc<Module>> {
-    LOADED.read().clone()
-}
-
-/// Returns a loaded module by its name.
-pub fn find(name: &str) -> Option<Arc<Module>> {
-    LOADED.read().iter().find(|module| &*module.name() == name).cloned()
 }
 
 /// Opens a library with these flags of `dlopen`.
@@ -156,8 +134,7 @@ pub fn load(session: &mut dyn Session, path: &str, args: &[Vec<u8>]) -> Result<A
         return Err(LoadError::InitializationFailed(path.to_owned()));
     }
     module.loading.store(false, Ordering::Relaxed);
-    LOADED.write().push(module.clone());
-    GENERATION.fetch_add(1, Ordering::AcqRel);
+    listed::add(module.clone());
     Ok(module)
 }
 
@@ -197,8 +174,8 @@ fn refusal(module: &Module) -> Option<&'static str> {
     }
 }
 
-/// Unloads a module, if nothing uses it and its `OnUnload` agrees. `is_referenced` returns `true` if rules of users name
-/// its commands.
+/// Unloads a module, if nothing uses it and its `OnUnload` agrees. `is_referenced` returns `true` if rules of users
+/// name its commands.
 ///
 /// # Errors
 /// The reason; then the module stays as it was.
@@ -233,8 +210,7 @@ pub fn unload(
             return Err(UnloadError::Canceled);
         }
     }
-    LOADED.write().retain(|other| !Arc::ptr_eq(other, &module));
-    GENERATION.fetch_add(1, Ordering::AcqRel);
+    listed::remove(&module);
     discard(session, &module);
     Ok(module)
 }

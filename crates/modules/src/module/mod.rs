@@ -1,12 +1,13 @@
 //! Loaded modules, and what they have registered.
 //!
-//! Each subject keeps what it has registered for a module in a file of its own here, as a field of [`Module`]; unloading
-//! a module drops all of it.
+//! Each subject keeps what it has registered for a module in a file of its own here, as a field of [`Module`];
+//! unloading a module drops all of it.
 
 pub mod authentication;
 pub mod command;
 pub mod info;
 pub mod keyspace_events;
+pub mod listed;
 pub mod loading;
 pub mod post_jobs;
 pub mod registered_commands;

@@ -69,7 +69,9 @@ fn epoll() -> std::io::Result<&'static OwnedFd> {
     }
     // SAFETY: the descriptor was just created, and belongs to nothing else.
     let epoll = EPOLL.get_or_init(|| unsafe { OwnedFd::from_raw_fd(fd) });
-    weft_os::thread::Builder::new().name("module-fds".to_owned()).spawn(wait_for_events)?;
+    weft_os::thread::Builder::new()
+        .name("module-fds".to_owned())
+        .spawn(wait_for_events)?;
     Ok(epoll)
 }
 

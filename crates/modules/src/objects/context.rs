@@ -4,14 +4,13 @@
 //! access to the data; that belongs to the thread ([`crate::session`]).
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
 use weft_resp::Protocol;
 
 use crate::api;
 use crate::module::Module;
-use crate::module::command::ModuleCommand;
 use crate::objects::arguments::CommandStrings;
 use crate::objects::automatic::{AutomaticMemory, AutomaticObject};
 use crate::objects::blocked_client::BlockedState;
@@ -45,6 +44,15 @@ impl Caller {
     }
 }
 
+/// A command of a module that runs.
+#[derive(Clone, Copy, Debug)]
+pub struct RunningCommand {
+    /// The full name of the command, as the module has spelled it.
+    pub full_name: &'static str,
+    /// The same for the module.
+    pub full_name_in_c: &'static CStr,
+}
+
 /// The context of a call into a module. Modules see only its first word.
 #[repr(C)]
 pub struct Context {
@@ -62,7 +70,7 @@ pub struct Context {
     /// The memory that `PoolAlloc` has returned.
     pub pool: Pool,
     /// The command of the module that runs; `None` in callbacks.
-    pub command: Cell<Option<&'static ModuleCommand>>,
+    pub command: Cell<Option<RunningCommand>>,
     /// The words of that command.
     pub strings: CommandStrings,
     /// The positions that the module is asked for instead of running its command.

@@ -35,14 +35,20 @@ impl ModuleDigest {
     /// Adds an element to the sequence.
     pub fn add(&mut self, element: &[u8]) {
         let hash = Sha1::digest(element);
-        self.sequence.iter_mut().zip(hash).for_each(|(byte, other)| *byte ^= other);
+        self.sequence
+            .iter_mut()
+            .zip(hash)
+            .for_each(|(byte, other)| *byte ^= other);
         self.sequence = Sha1::digest(self.sequence).into();
     }
 
     /// Ends the sequence.
     pub fn end_sequence(&mut self) {
         let sequence = std::mem::take(&mut self.sequence);
-        self.sum.iter_mut().zip(sequence).for_each(|(byte, other)| *byte ^= other);
+        self.sum
+            .iter_mut()
+            .zip(sequence)
+            .for_each(|(byte, other)| *byte ^= other);
     }
 
     /// Returns the digest of the sequences that have ended.

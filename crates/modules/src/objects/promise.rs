@@ -27,8 +27,8 @@ enum Handler {
 // SAFETY: the server does no more with the data than to pass it back to the module, within a session.
 unsafe impl Send for Handler {}
 
-/// The promise of a reply. The server holds it until the command has replied, and the reply object of the call until the
-/// module frees that.
+/// The promise of a reply. The server holds it until the command has replied, and the reply object of the call until
+/// the module frees that.
 pub struct Promise {
     /// The number by which the server finds the blocked command.
     pub call: u64,
@@ -100,8 +100,8 @@ impl Promise {
             Handler::Function(function, data) => {
                 let context = Context::new(self.module.clone(), caller);
                 let reply = CallReply::new(reply, false).into_pointer(None);
-                // SAFETY: the module has given the function and its data; the context lives until it returns. The module
-                // owns the reply.
+                // SAFETY: the module has given the function and its data; the context lives until it returns. The
+                // module owns the reply.
                 unsafe { function(context.as_pointer(), reply, data) };
             }
         }

@@ -59,9 +59,12 @@ impl ReplyReceiver {
     }
 
     /// Tells the module that the command is blocked, and gives it the handle by which it can abort the call.
-    pub fn note_blocked(&self, context: &Context, handle: *const c_void) {
+    ///
+    /// # Safety
+    /// The handle is one that the module may pass back as long as the command is blocked.
+    pub unsafe fn note_blocked(&self, context: &Context, handle: *const c_void) {
         if let Some(on_blocked) = self.handlers.on_blocked {
-            // SAFETY: the function and its data are the module's.
+            // SAFETY: the function and its data are the module's; the caller promises the rest.
             unsafe { on_blocked(self.data, context.as_pointer(), handle) };
         }
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use weft_acl::AclAccount;
 
 use crate::invoke;
-use crate::module::{Module, loading};
+use crate::module::{Module, listed};
 use crate::session::{self, Session};
 
 /// A user that a module holds: one that it has created, or one of the server.
@@ -24,6 +24,9 @@ pub struct ModuleUser {
 /// (`ValkeyModuleUserChangedFunc`).
 pub type UserChangedFunction = unsafe extern "C" fn(u64, *mut c_void);
 
+/// A user as which a module has authenticated a client, and what the module wants to know of its end.
+pub type AuthenticatedUser = (Arc<AclAccount>, Option<Arc<Authentication>>);
+
 /// The users of a context.
 #[derive(Default)]
 pub struct ContextUsers {
@@ -31,7 +34,7 @@ pub struct ContextUsers {
     pub chosen: RefCell<Option<Arc<AclAccount>>>,
     /// The user as which the module has authenticated the client of the context, if the client is none of the session:
     /// it waits for an authentication. Whoever has created the context logs the client in.
-    pub authenticated: RefCell<Option<(Arc<AclAccount>, Option<Arc<Authentication>>)>>,
+    pub authenticated: RefCell<Option<AuthenticatedUser>>,
     /// `true` once the module has authenticated the client of the context.
     pub has_authenticated: Cell<bool>,
 }
@@ -106,7 +109,7 @@ impl Drop for Authentication {
         };
         if let Some(host) = session::host() {
             let job = move |session: &mut dyn Session| {
-                let loaded = loading::find(&module.name());
+                let loaded = listed::find(&module.name());
                 if loaded.is_some_and(|loaded| Arc::ptr_eq(&loaded, &module)) {
                     session::with_session(session, || call(&module, client_id, callback));
                 }

@@ -53,7 +53,8 @@ pub trait BlockingHost {
     /// Wakes the home worker, because a timer is due earlier than all others.
     fn wake_home(&self);
 
-    /// Returns `true` if writes may not follow events: data are loaded, or the server is a replica that accepts no writes.
+    /// Returns `true` if writes may not follow events: data are loaded, or the server is a replica that accepts no
+    /// writes.
     fn refuses_post_notification_jobs(&self) -> bool;
 
     /// Returns the number of file descriptors that the server may watch.

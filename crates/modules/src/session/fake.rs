@@ -1,5 +1,5 @@
-//! The session of tests. It has keys ([`super::keys::fake`]), no clients and no values of modules, and calls no commands.
-//! A subject that adds functions to its part of [`Session`] adds them here, or in its own file.
+//! The session of tests. It has keys ([`super::keys::fake`]), no clients and no values of modules, and calls no
+//! commands. A subject that adds functions to its part of [`Session`] adds them here, or in its own file.
 
 use std::ffi::CStr;
 use std::sync::Arc;

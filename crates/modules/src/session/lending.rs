@@ -239,3 +239,6 @@ pub fn run_on_other_thread<R: Send>(
     }
     result
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,9 @@
 //! What a module may do with the data, and what it may ask of the server. The server implements these traits.
 //!
-//! A [`Session`] is a thread's access to the keyspace while a function of a module runs: in exclusive mode, or under the
-//! leases of the keys of a command. It belongs to the thread, not to a context of the module: a thread of the module
-//! that holds the lock of a thread-safe context has one as well, and so have callbacks that get no context.
-//! A [`Host`] is the server without its data. Any thread may use it at any time.
+//! A [`Session`] is a thread's access to the keyspace while a function of a module runs: in exclusive mode, or under
+//! the leases of the keys of a command. It belongs to the thread, not to a context of the module: a thread of the
+//! module that holds the lock of a thread-safe context has one as well, and so have callbacks that get no context. A
+//! [`Host`] is the server without its data. Any thread may use it at any time.
 
 pub mod before_end;
 pub mod blocking;
@@ -17,6 +17,7 @@ pub mod info;
 pub mod keys;
 pub mod latency;
 pub mod lending;
+pub mod pending_calls;
 pub mod registry;
 pub mod types;
 pub mod users;
@@ -25,13 +26,33 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-use crate::objects::value;
-
 /// A thread's access to the keyspace while a function of a module runs.
-pub trait Session: events::EventSession + blocking::BlockingSession + users::UserSession + context::ContextSession + types::TypesSession + calls::CallSession + keys::KeySession {}
+pub trait Session:
+    events::EventSession
+    + blocking::BlockingSession
+    + users::UserSession
+    + context::ContextSession
+    + types::TypesSession
+    + calls::CallSession
+    + keys::KeySession
+{
+}
 
 /// The server without its data.
-pub trait Host: events::EventHost + info::InfoHost + blocking::BlockingHost + users::UserHost + registry::RegistryHost + context::ContextHost + latency::LatencyHost + types::TypesHost + calls::CallHost + Send + Sync {}
+pub trait Host:
+    events::EventHost
+    + info::InfoHost
+    + blocking::BlockingHost
+    + users::UserHost
+    + registry::RegistryHost
+    + context::ContextHost
+    + latency::LatencyHost
+    + types::TypesHost
+    + calls::CallHost
+    + Send
+    + Sync
+{
+}
 
 static HOST: OnceLock<&'static dyn Host> = OnceLock::new();
 
@@ -71,7 +92,9 @@ impl Drop for PushedSession {
 pub fn with_session<R>(session: &mut dyn Session, run: impl FnOnce() -> R) -> R {
     // SAFETY: only the lifetime changes. The pointer leaves the stack before this function returns, and so before the
     // borrow ends, and meanwhile nothing else uses the session (rule 2).
-    let pointer = unsafe { std::mem::transmute::<NonNull<dyn Session + '_>, NonNull<dyn Session + 'static>>(NonNull::from(session)) };
+    let pointer = unsafe {
+        std::mem::transmute::<NonNull<dyn Session + '_>, NonNull<dyn Session + 'static>>(NonNull::from(session))
+    };
     let is_first = SESSIONS.with_borrow_mut(|sessions| {
         sessions.push(Some(pointer));
         sessions.len() == 1
@@ -79,12 +102,13 @@ pub fn with_session<R>(session: &mut dyn Session, run: impl FnOnce() -> R) -> R 
     let _pushed = PushedSession;
     if is_first && current(|session| session.may_run_pending_calls()).unwrap_or(false) {
         // The modules learn of values that other threads have deleted before any other code of them runs.
-        value::run_pending_calls();
+        pending_calls::run_pending_calls();
     }
     run()
 }
 
-/// Calls `run`, in which this thread has no session, because the caller uses it: functions of the API that need one fail.
+/// Calls `run`, in which this thread has no session, because the caller uses it: functions of the API that need one
+/// fail.
 pub fn without_session<R>(run: impl FnOnce() -> R) -> R {
     SESSIONS.with_borrow_mut(|sessions| sessions.push(None));
     let _pushed = PushedSession;

@@ -8,7 +8,7 @@ use super::keys::SessionKey;
 
 /// What any thread may ask of the server about values of modules.
 pub trait TypesHost {
-    /// Runs [`run_pending_calls`](crate::objects::value::run_pending_calls) soon, where modules may run.
+    /// Runs [`run_pending_calls`](super::pending_calls::run_pending_calls) soon, where modules may run.
     fn run_pending_calls_soon(&self);
 
     /// Calls `free` on the thread that frees large values.
@@ -41,8 +41,8 @@ pub trait TypesSession {
     /// Returns `false` if the session may not change the key.
     fn set_module_value(&mut self, key: SessionKey<'_>, value: Arc<dyn ForeignValue>) -> bool;
 
-    /// Returns `true` if modules may learn now of values that other threads have deleted: all other code of modules has to
-    /// wait for this session.
+    /// Returns `true` if modules may learn now of values that other threads have deleted: all other code of modules has
+    /// to wait for this session.
     fn may_run_pending_calls(&self) -> bool;
 
     /// Replaces all data with the contents of a data file.

@@ -74,7 +74,11 @@ pub fn wait_for_keys(
         && tracking.is_some_and(|tracking| tracking.should_track_next_command());
     let waiter = Arc::new(Waiter::new(WaiterParameters {
         // A call of a module goes on when the client disconnects that has caused it.
-        client: if is_module_call { ClientId::new(0) } else { ctx.client.id },
+        client: if is_module_call {
+            ClientId::new(0)
+        } else {
+            ctx.client.id
+        },
         worker: ctx.client.worker,
         // Drawn under the leases, so that park ids ascend in each queue.
         park_id: ctx.server.clients.next_park_id(),

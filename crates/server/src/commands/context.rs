@@ -47,8 +47,9 @@ pub enum HandlerMode {
     /// The command runs a script under the leases of its keys and of all further keys that the script accesses. The
     /// handler only reads the arguments; the dispatcher runs the script.
     Script,
-    /// The command runs code of a module. The dispatcher calls no handler, but the module ([`Binding::module_command`]),
-    /// or loads or unloads one (MODULE LOAD). It does so on the home worker, in exclusive mode.
+    /// The command runs code of a module. The dispatcher calls no handler, but the module
+    /// ([`Binding::module_command`]), or loads or unloads one (MODULE LOAD). It does so on the home worker, in
+    /// exclusive mode.
     Module,
 }
 
@@ -356,7 +357,9 @@ impl<'a> Context<'a, '_> {
         let thread_index = self.keys.context.thread_index;
         match &mut self.keys.held {
             HeldLeases::Exclusive(all) => Ok(self.server.call_modules_once(all, thread_index, self.home_standby, run)),
-            _ => Err(CommandError::constant("TRYAGAIN The value of a module is not accessible here")),
+            _ => Err(CommandError::constant(
+                "TRYAGAIN The value of a module is not accessible here",
+            )),
         }
     }
 

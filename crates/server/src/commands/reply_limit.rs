@@ -24,7 +24,8 @@ pub struct ReplyLimit {
 }
 
 impl ReplyLimit {
-    /// Returns the limit of a client. Scripts, modules, the primary and the replay of the append-only file have no limit.
+    /// Returns the limit of a client. Scripts, modules, the primary and the replay of the append-only file have no
+    /// limit.
     pub fn for_client(server: &Arc<Server>, client: &Client) -> ReplyLimit {
         let is_client = !client.flags.intersects(
             ClientFlags::SCRIPT

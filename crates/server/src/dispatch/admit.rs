@@ -520,7 +520,8 @@ pub fn is_http_request(args: Args<'_>) -> bool {
 /// Returns the error of a request that names no command, or that has a wrong number of arguments.
 pub fn unknown_command_error(commands: &Registry<Binding>, args: Args<'_>) -> CommandError {
     match commands.lookup(&args) {
-        Lookup::Found(command) => {
+        // A command that fits by now has come with a module since.
+        Lookup::Found(command) if !command.spec.accepts_arg_count(args.len()) => {
             let mut text = b"ERR wrong number of arguments for '".to_vec();
             text.extend_from_slice(command.full_name.as_bytes());
             text.extend_from_slice(b"' command");
@@ -534,7 +535,7 @@ pub fn unknown_command_error(commands: &Registry<Binding>, args: Args<'_>) -> Co
             text.extend_from_slice(b" HELP.");
             CommandError::from_bytes(text)
         }
-        Lookup::UnknownCommand => {
+        Lookup::Found(_) | Lookup::UnknownCommand => {
             let mut text = b"ERR unknown command '".to_vec();
             text.extend_from_slice(printable_name(args.argument(0)));
             text.extend_from_slice(b"', with args beginning with: ");

@@ -17,8 +17,8 @@
 //! 4. `execute`: runs a handler under leases that are held.
 //! 5. `background`: runs a command on a background thread. It is passed the function that leases and runs.
 //! 6. `script` and then `leased`: lease and run.
-//! 7. `queueing`, `transaction`, and then `exec_libraries` and `exec_detached`: transactions, on a worker or on a
-//!    script thread.
+//! 7. `queueing`, `exec_queries`, `transaction`, and then `exec_libraries` and `exec_detached`: transactions, on a
+//!    worker or on a script thread.
 //! 8. `batch`, `replay`, and then `apply_threads` and `replicated_stream`: the callers.
 
 pub mod accounting;
@@ -33,6 +33,7 @@ pub mod exclusion;
 mod exec_databases;
 mod exec_detached;
 mod exec_libraries;
+mod exec_queries;
 pub mod execute;
 pub mod execution_order;
 mod expired_sources;

@@ -39,12 +39,6 @@ pub enum RequestKind {
     Malformed(ProtocolError),
 }
 
-/// Returns `true` if modules authenticate clients, and this command is one by which clients authenticate themselves.
-#[cold]
-fn authenticates_by_modules(command: &Command<Binding>) -> bool {
-    matches!(command.full_name, "auth" | "hello") && authentication::has_callbacks()
-}
-
 /// One request, ready to be executed.
 pub struct CommandPlan {
     /// The index of the connection.
@@ -283,14 +277,13 @@ impl Planner<'_> {
                 },
             ) if command.spec.accepts_arg_count(args.len()) => {
                 let mut binding = *binding;
-                if command.spec.flags.contains(CommandFlags::NO_AUTH) && authenticates_by_modules(command) {
+                if command.spec.flags.contains(CommandFlags::NO_AUTH) && are_modules_asked_for_login(command) {
                     binding = module(None);
                 }
-                plans.may_need_exclusive_mode |=
-                    matches!(
-                        binding.mode,
-                        HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep | HandlerMode::Module
-                    );
+                plans.may_need_exclusive_mode |= matches!(
+                    binding.mode,
+                    HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep | HandlerMode::Module
+                );
                 keys::walk_keys(command.spec, &args, &mut |position: keys::KeyPosition| {
                     let hash = self.keyspace.hasher.hash_in::<CLUSTERED>(args.argument(position.index));
                     let write = binding.writes_all_keys || !position.flags.is_read_only();
@@ -396,6 +389,12 @@ pub fn plan_write_keys(
         let hash = keyspace.hasher.hash(args.argument(position.index));
         planned.push(PlannedKey::from_argument(position.index, hash, true));
     });
+}
+
+/// Returns `true` if modules authenticate clients, and this command is one by which clients authenticate themselves.
+#[cold]
+pub fn are_modules_asked_for_login(command: &Command<Binding>) -> bool {
+    matches!(command.full_name, "auth" | "hello") && authentication::has_callbacks()
 }
 
 #[cfg(test)]

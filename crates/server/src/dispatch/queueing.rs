@@ -160,7 +160,7 @@ pub fn queue_command(
             || binding.has_undeclared_keys
             || binding.queries_workers
             || transaction.has_uncertain_databases;
-        if binding.mode == HandlerMode::Module {
+        if binding.needs_modules() {
             (transaction.runs_modules, transaction.needs_exclusive) = (true, true);
             transaction.must_stay_on_worker = true;
         }

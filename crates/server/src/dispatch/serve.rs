@@ -79,8 +79,8 @@ pub(super) struct ServingContext<'s, 'h, 'p> {
     pub module_service: ModuleService,
 }
 
-/// The service of waiters that are calls of modules. The home worker serves one of them at a time, in exclusive mode: the
-/// module learns of the reply before the unit ends.
+/// The service of waiters that are calls of modules. The home worker serves one of them at a time, in exclusive mode:
+/// the module learns of the reply before the unit ends.
 pub(super) enum ModuleService {
     /// This thread does not serve them.
     Refused,
@@ -313,8 +313,10 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         let mut refused: Option<RefusedQueues> = None;
         for line in self.matching_lines(key, kind) {
             if line.is_of_modules() {
-                let event = BlockedClientEvent::KeyReady(key.clone());
-                self.context.server.handle_blocked_client_at_home(event);
+                if key.reaches_modules {
+                    let event = BlockedClientEvent::KeyReady(key.clone());
+                    self.context.server.handle_blocked_client_at_home(event);
+                }
                 continue;
             }
             let served = match self.context.paused.includes(&line) {

@@ -35,7 +35,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{ClientId, DbIndex};
 use weft_reactor::{Output, OutputMark};
 use weft_resp::{Args, Reply};
 
@@ -48,19 +47,19 @@ use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, GatePassage, Keyspace, lease_all_for_good};
 use crate::net::client::{BufferFigures, Client, ClientFlags, ScriptRefusal};
-use crate::net::client_snapshot::TransactionFigures;
 use crate::net::connection::Connection;
 use crate::net::transaction::{QueuedCommand, Transaction};
 use crate::notify::messages::NotificationSender;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::state::{ClientVisitorHost, Server, UnservedKeys, WorkerQuery, close_killed_clients};
+use crate::state::{Server, UnservedKeys, close_killed_clients};
 use weft_acl::DenialContext;
 use weft_command_table::registry::Command;
 
 use super::accounting::{CommandEnd, record_command, write_error};
 use super::admit::REPLAYING_CLIENTS;
 use super::exec_detached;
+use super::exec_queries::answer_query;
 use super::execute::{apply_effects, reply_redirection};
 use super::execution_order;
 use super::expired_sources;
@@ -516,6 +515,7 @@ fn run_queued_command<'p>(
     connection: &mut Connection,
 ) -> NextStep {
     let (command, binding) = resolve_queued(queued);
+    let binding = modules::binding_in_transaction(transaction, command, binding);
     let buffers = match binding.queries_workers {
         true => connection.buffers(0),
         false => BufferFigures::default(),
@@ -528,15 +528,12 @@ fn run_queued_command<'p>(
         write_error(thread, &error, &mut output.bytes);
         return NextStep::Reply;
     }
-    if binding.mode == HandlerMode::Script {
-        let failed = script::run_in_transaction(thread, pass, command, args, held, client, output);
-        let length = output.len() - length_before;
-        record_queued_command(thread, command, queued, args, client, failed, length);
-        return NextStep::Reply;
-    }
-    if binding.mode == HandlerMode::Module {
+    if matches!(binding.mode, HandlerMode::Script | HandlerMode::Module) {
         let keys = transaction.keys_of(queued);
-        let failed = modules::command::run_in_transaction(thread, (command, binding), args, keys, held, client, output);
+        let failed = match binding.mode {
+            HandlerMode::Script => script::run_in_transaction(thread, pass, command, args, held, client, output),
+            _ => modules::command::run_in_transaction(thread, (command, binding), args, keys, held, client, output),
+        };
         let length = output.len() - length_before;
         record_queued_command(thread, command, queued, args, client, failed, length);
         return NextStep::Reply;
@@ -559,12 +556,7 @@ fn run_queued_command<'p>(
     }
     let (result, next_step) = run_handler(binding, &mut context, shown_time);
     execution_order::note_call(context.client, &next_step, args.iter());
-    if context.keys.effects.is_logging() {
-        propagate::propagate_call(&mut context.keys, &next_step, dirty);
-    }
-    if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
-        notifications::queue_notifications(&mut context, next_step.is_restarted(), Caller::Transaction);
-    }
+    publish_call(&mut context, &next_step, dirty);
     drop(context);
     let failed = result.is_err();
     if let Err(error) = result {
@@ -574,11 +566,9 @@ fn run_queued_command<'p>(
     let next_step = match next_step {
         NextStep::QueryWorkers(query) => {
             output.truncate(before);
-            let reply = match thread.for_script {
-                true => query_workers(thread, *query, client.id, client.db),
-                false => answer_query_locally(thread, transaction, &query, client, buffers),
-            };
-            output.bytes.extend(reply);
+            output
+                .bytes
+                .extend(answer_query(thread, transaction, *query, client, buffers));
             NextStep::Reply
         }
         other => other,
@@ -593,6 +583,17 @@ fn run_queued_command<'p>(
     let length = output.len() - length_before;
     record_queued_command(thread, command, queued, args, client, failed, length);
     into_exec_step(next_step, command)
+}
+
+/// Propagates a command that has run, and queues its notifications. `dirty` is the number of changes before it.
+#[inline]
+fn publish_call(context: &mut Context<'_, '_>, next_step: &NextStep, dirty: u64) {
+    if context.keys.effects.is_logging() {
+        propagate::propagate_call(&mut context.keys, next_step, dirty);
+    }
+    if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
+        notifications::queue_notifications(context, next_step.is_restarted(), Caller::Transaction);
+    }
 }
 
 /// Runs the handler of a command. Returns its result and the next step. `shown_time` is the time of the transaction if
@@ -663,51 +664,6 @@ fn into_exec_step(next_step: NextStep, command: &Command<Binding>) -> NextStep {
         | NextStep::AwaitReplicas(_)
         | NextStep::AwaitServing(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
     }
-}
-
-/// Queries all workers on a script thread, which can wait for them. The client's worker learns first which database the
-/// transaction has selected.
-fn query_workers(thread: &ThreadState, mut query: WorkerQuery, client: ClientId, db: DbIndex) -> Vec<u8> {
-    let server = &thread.server;
-    let task = query.task;
-    query.task = Box::new(move |clients| {
-        clients.visit_clients(&mut |visited, _| {
-            if visited.id == client {
-                visited.db = db;
-            }
-        });
-        task(clients)
-    });
-    let reply = script::query_workers(server, query, || server.scripting.running.is_shutting_down());
-    reply.unwrap_or_else(|| b"-ERR The server is about to end\r\n".to_vec())
-}
-
-/// Answers a query about all clients within the transaction of one of them.
-fn answer_query_locally(
-    thread: &mut ThreadState,
-    transaction: &Transaction,
-    query: &WorkerQuery,
-    client: &mut Client,
-    buffers: BufferFigures,
-) -> Vec<u8> {
-    // The client counts as inside its transaction until EXEC has ended.
-    client.transaction_figures = Some(Box::new(TransactionFigures {
-        queued: transaction.commands.len() as i64,
-        queued_bytes: transaction.allocated_bytes(),
-        watched: 0,
-        is_dirty: false,
-    }));
-    client.flags.set(ClientFlags::MULTI, true);
-    client.last_command = "exec";
-    let part = (query.task)(&mut ClientVisitorHost {
-        server: &thread.server,
-        client_snapshots: thread.client_snapshots.get_or_insert_default(),
-        requesting_client: client,
-        requesting_client_buffers: buffers,
-    });
-    client.flags.set(ClientFlags::MULTI, false);
-    client.transaction_figures = None;
-    (query.combine)(vec![part])
 }
 
 /// Checks that the client's user may still run a command of its transaction. Rules may have changed since it was

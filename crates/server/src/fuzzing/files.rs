@@ -15,7 +15,7 @@ use crate::keyspace::walk::{Cursor, WalkAccess, walk};
 use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::persistence::aof_files::manifest::Manifest;
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
-use crate::persistence::rdb_file::{LoadDestination, LoadThreads, RdbInput, decode_in_place, RdbLoadError, RdbLoader};
+use crate::persistence::rdb_file::{LoadDestination, LoadThreads, RdbInput, RdbLoadError, RdbLoader, decode_in_place};
 use crate::state::{ReplayOutcome, Server};
 use weft_base::{DbIndex, ThreadIndex};
 use weft_command_table::registry::Lookup;

@@ -23,7 +23,9 @@ pub struct ModuleSlots {
 impl Default for ModuleSlots {
     fn default() -> Self {
         ModuleSlots {
-            words: (0..SLOTS.div_ceil(u64::BITS as usize)).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..SLOTS.div_ceil(u64::BITS as usize))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
         }
     }
 }
@@ -88,7 +90,10 @@ pub struct ModuleKey {
 pub fn find_module_keys(all: &Exclusive<'_>, keyspace: &Keyspace, slots: Option<&SlotSet>) -> Vec<ModuleKey> {
     let mut found = Vec::new();
     let noted = &keyspace.counts.module_slots;
-    for number in noted.iter().filter(|slot| slots.is_none_or(|slots| slots.contains(*slot))) {
+    for number in noted
+        .iter()
+        .filter(|slot| slots.is_none_or(|slots| slots.contains(*slot)))
+    {
         let before = found.len();
         collect_keys_of_slot(keyspace, number, all.cell(number.index()), &mut found);
         if found.len() == before {

@@ -23,6 +23,9 @@ pub struct ReadyKey {
     pub hash: u64,
     /// The key's name.
     pub name: Box<[u8]>,
+    /// `true` if modules learn of the change that have blocked clients on the key: it was created or deleted, or
+    /// entries were added to a stream. As in Valkey, they do not learn of other changes.
+    pub reaches_modules: bool,
 }
 
 impl ReadyKey {
@@ -33,6 +36,7 @@ impl ReadyKey {
             slot,
             hash,
             name: name.into(),
+            reaches_modules: true,
         }
     }
 }

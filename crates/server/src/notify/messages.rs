@@ -249,6 +249,7 @@ impl<'a> NotificationSender<'a> {
                             name: event.name,
                             db: db.get() as u32,
                             key: name,
+                            causes: module_events::causes(),
                         });
                     }
                 }

@@ -87,8 +87,8 @@ pub struct LogWriter {
     instead: Vec<u8>,
     /// The consumers to which the current call is propagated even if it changes nothing.
     forced: LogTarget,
-    /// Set while a command runs that a module has called without propagating it: nothing is propagated then but deletions
-    /// of expired keys.
+    /// Set while a command runs that a module has called without propagating it: nothing is propagated then but
+    /// deletions of expired keys.
     pub is_muted: bool,
     /// Set if deletions of expired keys free them in the background. They are then propagated as UNLINK.
     pub lazy_expire: bool,

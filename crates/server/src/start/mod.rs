@@ -243,8 +243,7 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     if let Some(material) = parts.tls {
         server.tls.install(material);
     }
-    let has_modules = !server.config.modules().is_empty();
-    if !has_modules {
+    if server.config.modules().is_empty() {
         load_users(&server.acl, &server.config)?;
     }
     server
@@ -257,16 +256,7 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     server.persistence.dumps.record_save(server.lifecycle.started_unix_s, 0);
     server.record_startup_memory();
-    modules::lifecycle::prepare(&server);
-    let (mut made, mut threads) = (Some(made), Vec::new());
-    if has_modules && let Some(made) = made.take() {
-        // Their code runs on a worker, and data files and users may name what they add.
-        parts.cpus.use_server_cpus();
-        threads = start_workers(made)?;
-        parts.cpus.use_background_cpus();
-        modules::lifecycle::load_configured(&server).map_err(|modules::lifecycle::ModuleFailed| StartFailure)?;
-        load_users(&server.acl, &server.config)?;
-    }
+    let (made, mut threads) = load_modules(&server, &parts.cpus, made)?;
     let loading = LoadingThread::begin(&server)?;
     let metrics_endpoint = start_metrics_endpoint(&server, parts.metrics_endpoint)?;
     // The ownership of slots depends on the loaded data, and must be settled before the first client.
@@ -321,6 +311,24 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     stop_threads(&server, &how, &supervisor, threads);
     leave_process(server, parts.pid_file, listeners);
     Ok(how)
+}
+
+/// The workers that do not run yet, if any, or the threads of those that run.
+type WorkersAfterLoad = (Option<Vec<Worker>>, Vec<JoinHandle<()>>);
+
+/// Loads the modules of the configuration, if there are any. Their code runs on a worker, and data files and users may
+/// name what they add. So the workers are started before: returns their threads, or the workers that do not run yet.
+fn load_modules(server: &Arc<Server>, cpus: &CpuLists, made: Vec<Worker>) -> Result<WorkersAfterLoad, StartFailure> {
+    modules::lifecycle::prepare(server);
+    if server.config.modules().is_empty() {
+        return Ok((Some(made), Vec::new()));
+    }
+    cpus.use_server_cpus();
+    let threads = start_workers(made)?;
+    cpus.use_background_cpus();
+    modules::lifecycle::load_configured(server).map_err(|modules::lifecycle::ModuleFailed| StartFailure)?;
+    load_users(&server.acl, &server.config)?;
+    Ok((None, threads))
 }
 
 /// Returns `true` if a signal has requested shutdown. There is no coordinator yet that handles signals.
@@ -393,7 +401,10 @@ impl LoadingThread {
     /// Starts loading. When this returns, the thread has exclusive mode, so clients never see a partly loaded data set.
     fn begin(server: &Arc<Server>) -> Result<LoadingThread, StartFailure> {
         let _ = server.persistence.replay.set(crate::dispatch::replay::replay_commands);
-        let _ = server.persistence.call_modules.set(crate::dispatch::modules::call_modules);
+        let _ = server
+            .persistence
+            .call_modules
+            .set(crate::dispatch::modules::call_modules);
         server.replication.set_state_bits(ReplicationState::LOADING, true);
         let (alone, progress) = mpsc::sync_channel(1);
         let of_thread = server.clone();

@@ -23,7 +23,8 @@ pub enum CallWait {
     Keys(Arc<Waiter>),
     /// Replicas, or the disk.
     Replicas(ReplicaWait),
-    /// Another module, or the same one: its command has blocked the client of the call. With a waiter, it waits for keys.
+    /// Another module, or the same one: its command has blocked the client of the call. With a waiter, it waits for
+    /// keys.
     Module(Arc<BlockedClient>, Option<Arc<Waiter>>),
 }
 

@@ -6,7 +6,8 @@
 //!
 //! 1. A thread that waits for its job is not inside the gate and holds no lease: the home worker needs exclusive mode.
 //! 2. The home worker itself does not wait for a job. It runs what it has to run in place.
-//! 3. A thread in exclusive mode does not send a job and wait, but lends its own session (`dispatch/modules/lending.rs`).
+//! 3. A thread in exclusive mode does not send a job and wait, but lends its own session
+//!    (`dispatch/modules/lending.rs`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

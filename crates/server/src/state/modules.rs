@@ -23,8 +23,8 @@ pub struct Modules {
     busy_reply: Mutex<Option<String>>,
     /// `true` while the modules of the configuration are loaded.
     is_starting: AtomicBool,
-    /// The home worker, if it waits for the thread that has exclusive mode, for code that has nothing of that thread but
-    /// the keyspace.
+    /// The home worker, if it waits for the thread that has exclusive mode, for code that has nothing of that thread
+    /// but the keyspace.
     pub exclusive_home: Mutex<Option<HomeStandby>>,
 }
 
@@ -83,8 +83,8 @@ impl HomeStandby {
 }
 
 impl Server {
-    /// Calls `run` where the code of modules may run: on the home worker, if it was summoned ([`Self::summon_home`]). The
-    /// caller's thread, which counts in the row `thread_index`, has exclusive mode.
+    /// Calls `run` where the code of modules may run: on the home worker, if it was summoned ([`Self::summon_home`]).
+    /// The caller's thread, which counts in the row `thread_index`, has exclusive mode.
     pub fn call_modules(
         self: &Arc<Self>,
         all: &mut Exclusive<'_>,
@@ -128,8 +128,8 @@ impl Server {
         result.unwrap_or_else(|| unreachable!("a call is made once"))
     }
 
-    /// Lets the home worker do nothing but the jobs of this thread, until the result is dropped. So the thread may enter
-    /// exclusive mode and have code of modules run on the home worker, which does not wait at the gate meanwhile.
+    /// Lets the home worker do nothing but the jobs of this thread, until the result is dropped. So the thread may
+    /// enter exclusive mode and have code of modules run on the home worker, which does not wait at the gate meanwhile.
     ///
     /// Waits until the home worker stands by: only then may the caller wait at the gate, because the home worker may
     /// stand by for another thread that waits there. Returns `None` if the server ends before.

@@ -7,8 +7,8 @@ use weft_base::{ClientId, ParkId, SlotIndex};
 use weft_reactor::Waker;
 
 use super::{
-    BackgroundJob, ClientDirectory, CoordinatorCommand, DebuggedClients, MovingConnections, Pause,
-    PendingAcknowledgement, PrimaryThreadCommand, CallModulesFn, ReplayFn, Server, SlotMigrationCommand,
+    BackgroundJob, CallModulesFn, ClientDirectory, CoordinatorCommand, DebuggedClients, MovingConnections, Pause,
+    PendingAcknowledgement, PrimaryThreadCommand, ReplayFn, Server, SlotMigrationCommand,
 };
 use crate::clients_waiting::{blocking, watch};
 use crate::keyspace::Seat;

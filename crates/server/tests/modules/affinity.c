@@ -7,7 +7,7 @@
 
 static pthread_t home;
 static ValkeyModuleType *type;
-static long long commands, timers, events, loads, calls_of_type, jobs, server_events;
+static long long commands, timers, events, loads, calls_of_type, jobs;
 
 static void at_home(const char *where, long long *count) {
     if (!pthread_equal(home, pthread_self())) {
@@ -61,14 +61,6 @@ static int on_event(ValkeyModuleCtx *ctx, int kind, const char *event, ValkeyMod
     return VALKEYMODULE_OK;
 }
 
-static void on_server_event(ValkeyModuleCtx *ctx, ValkeyModuleEvent event, uint64_t what, void *data) {
-    VALKEYMODULE_NOT_USED(ctx);
-    VALKEYMODULE_NOT_USED(event);
-    VALKEYMODULE_NOT_USED(what);
-    VALKEYMODULE_NOT_USED(data);
-    at_home("server event", &server_events);
-}
-
 /* AFFINITY.SET key number */
 static int set(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     long long number;
@@ -98,8 +90,8 @@ static int get(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
 static int counts(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     UNUSED_ARGUMENTS;
     ValkeyModuleString *text = ValkeyModule_CreateStringPrintf(
-        ctx, "commands=%lld timers=%lld events=%lld loads=%lld types=%lld jobs=%lld server=%lld", commands, timers,
-        events, loads, calls_of_type, jobs, server_events);
+        ctx, "commands=%lld timers=%lld events=%lld loads=%lld types=%lld jobs=%lld", commands, timers, events, loads,
+        calls_of_type, jobs);
     ValkeyModule_ReplyWithString(ctx, text);
     ValkeyModule_FreeString(ctx, text);
     return VALKEYMODULE_OK;
@@ -123,10 +115,6 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     COMMAND("affinity.counts", counts);
     REQUIRE(ValkeyModule_SubscribeToKeyspaceEvents(
         ctx, VALKEYMODULE_NOTIFY_STRING | VALKEYMODULE_NOTIFY_GENERIC | VALKEYMODULE_NOTIFY_EXPIRED, on_event));
-    REQUIRE(ValkeyModule_SubscribeToServerEvent(ctx, ValkeyModuleEvent_CronLoop, on_server_event));
-    REQUIRE(ValkeyModule_SubscribeToServerEvent(ctx, ValkeyModuleEvent_ClientChange, on_server_event));
-    REQUIRE(ValkeyModule_SubscribeToServerEvent(ctx, ValkeyModuleEvent_Persistence, on_server_event));
-    REQUIRE(ValkeyModule_SubscribeToServerEvent(ctx, ValkeyModuleEvent_Key, on_server_event));
     ValkeyModule_CreateTimer(ctx, 1, on_timer, NULL);
     return VALKEYMODULE_OK;
 }

@@ -50,6 +50,21 @@ static int flags(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
 }
 
+static void on_message(ValkeyModuleCtx *ctx, const char *sender, uint8_t kind, const unsigned char *text, uint32_t length) {
+    VALKEYMODULE_NOT_USED(ctx);
+    VALKEYMODULE_NOT_USED(sender);
+    VALKEYMODULE_NOT_USED(kind);
+    VALKEYMODULE_NOT_USED(text);
+    VALKEYMODULE_NOT_USED(length);
+}
+
+/* Sends a message to all nodes; replies with the result. */
+static int send(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    UNUSED_ARGUMENTS;
+    ValkeyModule_RegisterClusterMessageReceiver(ctx, 1, on_message);
+    return ValkeyModule_ReplyWithLongLong(ctx, ValkeyModule_SendClusterMessage(ctx, NULL, 1, "text", 4));
+}
+
 int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     UNUSED_ARGUMENTS;
     REQUIRE(ValkeyModule_Init(ctx, "clusterfunctions", 1, VALKEYMODULE_APIVER_1));
@@ -57,5 +72,6 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     COMMAND("clusterfunctions.nodes", nodes);
     COMMAND("clusterfunctions.size", size);
     COMMAND("clusterfunctions.flags", flags);
+    COMMAND("clusterfunctions.send", send);
     return VALKEYMODULE_OK;
 }

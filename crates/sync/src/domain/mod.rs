@@ -553,8 +553,8 @@ impl<H: Sync, T: Send + Sync> Exclusive<'_, H, T> {
         self.domain.gate.close(self.seat);
     }
 
-    /// Opens the gate, calls `run`, and closes the gate again. `run` may enter the gate, or close it, with other seats, also on
-    /// this thread. References borrowed from `self` before end here, since any data may have changed.
+    /// Opens the gate, calls `run`, and closes the gate again. `run` may enter the gate, or close it, with other seats,
+    /// also on this thread. References borrowed from `self` before end here, since any data may have changed.
     pub fn open_for<R>(&mut self, run: impl FnOnce() -> R) -> R {
         self.domain.gate.open();
         let result = run();

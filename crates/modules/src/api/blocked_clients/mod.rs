@@ -68,8 +68,8 @@ impl Request<'_> {
     }
 }
 
-/// Blocks the client of a context. Where it cannot be blocked although the module may expect it, the client gets an error
-/// and the module a blocked client for which nobody waits.
+/// Blocks the client of a context. Where it cannot be blocked although the module may expect it, the client gets an
+/// error and the module a blocked client for which nobody waits.
 fn block(context: &Context, request: Request<'_>) -> *mut BlockedClient {
     let caller: Caller = context.caller.borrow().clone();
     let permission = session::current(|session| session.blocking_permission(caller.client_id));
@@ -358,8 +358,8 @@ unsafe extern "C" fn handle(context: *mut Context) -> *mut BlockedClient {
     client.map_or(std::ptr::null_mut(), |client| client.as_pointer())
 }
 
-/// Creates a context for another thread. Its replies are for the blocked client; without one it belongs to no client, and
-/// to the module that runs.
+/// Creates a context for another thread. Its replies are for the blocked client; without one it belongs to no client,
+/// and to the module that runs.
 unsafe extern "C" fn thread_safe_context(client: *mut BlockedClient) -> *mut Context {
     let Some(client) = BlockedClient::find(client) else {
         let module = invoke::running_module().unwrap_or_else(|| Module::new(String::new()));

@@ -37,7 +37,11 @@ fn client_cannot_be_blocked_in_a_reply_callback() {
     });
     let found = BlockedClient::find(client).expect("the module gets one, for which nobody waits");
     let reply = context.take_reply();
-    assert!(reply.bytes.starts_with(b"-ERR Blocking module command called from a Reply"));
+    assert!(
+        reply
+            .bytes
+            .starts_with(b"-ERR Blocking module command called from a Reply")
+    );
     assert!(found.end(&mut FakeSession::default()).is_none());
 }
 
@@ -66,5 +70,10 @@ fn authentication_cannot_be_blocked_elsewhere() {
         unsafe { block_client_on_auth(context.as_pointer(), None, None) }
     });
     assert!(client.is_null());
-    assert!(context.take_reply().bytes.starts_with(b"-ERR Module blocking client on auth"));
+    assert!(
+        context
+            .take_reply()
+            .bytes
+            .starts_with(b"-ERR Module blocking client on auth")
+    );
 }

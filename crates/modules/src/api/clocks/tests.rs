@@ -1,6 +1,6 @@
 //! Tests of clocks and random bytes.
 
-use super::{cached_microseconds, random_bytes, random_hex_chars, microseconds, milliseconds};
+use super::{cached_microseconds, microseconds, milliseconds, random_bytes, random_hex_chars};
 
 #[test]
 fn clocks_agree() {

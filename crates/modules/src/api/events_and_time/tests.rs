@@ -12,11 +12,27 @@ fn last_errno() -> Option<i32> {
 #[test]
 fn descriptors_and_masks_are_checked() {
     let none = std::ptr::null_mut();
-    assert_eq!((event_loop_add(-1, READABLE, Some(ignore), none), last_errno()), (ERR, Some(libc::ERANGE)));
-    assert_eq!((event_loop_add(0, 4, Some(ignore), none), last_errno()), (ERR, Some(libc::EINVAL)));
-    assert_eq!((event_loop_add(0, READABLE, None, none), last_errno()), (ERR, Some(libc::EINVAL)));
+    assert_eq!(
+        (event_loop_add(-1, READABLE, Some(ignore), none), last_errno()),
+        (ERR, Some(libc::ERANGE))
+    );
+    assert_eq!(
+        (event_loop_add(0, 4, Some(ignore), none), last_errno()),
+        (ERR, Some(libc::EINVAL))
+    );
+    assert_eq!(
+        (event_loop_add(0, READABLE, None, none), last_errno()),
+        (ERR, Some(libc::EINVAL))
+    );
     assert_eq!((event_loop_del(0, 8), last_errno()), (ERR, Some(libc::EINVAL)));
     errno::set(libc::EIO);
-    assert_eq!((event_loop_del(0, WRITABLE), last_errno()), (OK, Some(0)), "it was not watched");
-    assert_eq!((event_loop_add_one_shot(None, none), last_errno()), (ERR, Some(libc::EINVAL)));
+    assert_eq!(
+        (event_loop_del(0, WRITABLE), last_errno()),
+        (OK, Some(0)),
+        "it was not watched"
+    );
+    assert_eq!(
+        (event_loop_add_one_shot(None, none), last_errno()),
+        (ERR, Some(libc::EINVAL))
+    );
 }

@@ -9,12 +9,15 @@ use weft_command_table::spec::{
     BeginSearch, Categories, CommandFlags, CommandSpec, FindKeys, Group, KeyFinder, KeyFlags, KeyShape, KeySpec,
     ModuleKeys, SpecialKeys, command,
 };
+use weft_resp::Args;
 
 use super::Module;
 use crate::invoke;
-use crate::objects::context::{Caller, Context};
+use crate::objects::context::{Caller, Context, RunningCommand};
 use crate::objects::positions::{Position, PositionKind};
+use crate::objects::reply::{FinishedReply, ReplyError};
 use crate::objects::string::ModuleString;
+use crate::session::Session;
 use crate::session::registry::is_home_thread;
 
 /// The function of a module that executes a command (`ValkeyModuleCmdFunc`).
@@ -80,6 +83,14 @@ impl ModuleCommand {
         }))
     }
 
+    /// Returns what the context of a call shows of it.
+    fn as_running(&'static self) -> RunningCommand {
+        RunningCommand {
+            full_name: self.full_name,
+            full_name_in_c: &self.full_name_in_c,
+        }
+    }
+
     /// Returns `true` if it runs on any worker, under the leases of its keys, and not at home in exclusive mode.
     #[inline]
     pub fn is_slot_safe(&self) -> bool {
@@ -105,7 +116,7 @@ impl ModuleCommand {
     /// Asks the function for the positions of the keys or channels among `words`. The thread must be one on which the
     /// module may be called.
     fn ask_for_positions(&self, kind: PositionKind, words: &[&[u8]]) -> Vec<Position> {
-        let Some(function) = self.function else {
+        let Some(function) = self.function.filter(|_| !self.module.is_unloaded()) else {
             return Vec::new();
         };
         let context = Context::new(self.module.clone(), Caller::none());
@@ -230,6 +241,72 @@ pub fn leak_text(text: &str) -> &'static str {
     match text {
         "" => "",
         text => Box::leak(Box::from(text)),
+    }
+}
+
+/// The end of a command of a module.
+pub struct CommandEnd {
+    /// The reply so far, complete unless the client is blocked.
+    pub reply: FinishedReply,
+    /// The database that the module has selected.
+    pub db: u32,
+}
+
+/// Runs a command of a module. Returns its reply. The session keeps the module from being unloaded, but that may have
+/// happened since the command was looked up.
+pub fn run_command(
+    command: &'static ModuleCommand,
+    session: &mut dyn Session,
+    caller: Caller,
+    args: Args<'_>,
+) -> CommandEnd {
+    let Some(function) = command.function else {
+        return CommandEnd {
+            reply: FinishedReply::default(),
+            db: caller.db,
+        };
+    };
+    if command.module.is_unloaded() {
+        let text = format!("ERR unknown command '{}'", command.full_name);
+        return CommandEnd {
+            reply: FinishedReply {
+                bytes: format!("-{text}\r\n").into_bytes(),
+                errors: vec![ReplyError::new(text.as_bytes(), false, true)],
+            },
+            db: caller.db,
+        };
+    }
+    let mut strings: Vec<*mut ModuleString> = args.iter().map(ModuleString::create).collect();
+    let context = Context::new(command.module.clone(), caller);
+    context.command.set(Some(command.as_running()));
+    invoke::call_into(&command.module, session, || {
+        // SAFETY: the context and the strings live until the function has returned. The module may retain strings.
+        unsafe {
+            context.strings.set(&strings);
+            function(context.as_pointer(), strings.as_mut_ptr(), strings.len() as c_int);
+            context.strings.set(&[]);
+        }
+        match context.blocked.begun.borrow().as_ref() {
+            // SAFETY: this function is a holder of each string.
+            Some(blocked) => unsafe { blocked.keep_strings(strings) },
+            None => strings.into_iter().for_each(|string| {
+                // SAFETY: as above.
+                unsafe { ModuleString::release(string) };
+            }),
+        }
+        context.end()
+    })
+}
+
+impl Context {
+    /// Ends a call: frees automatic memory, and returns the reply.
+    fn end(self) -> CommandEnd {
+        let end = CommandEnd {
+            reply: self.take_reply(),
+            db: self.caller.borrow().db,
+        };
+        drop(self);
+        end
     }
 }
 

@@ -47,9 +47,17 @@ pub fn next_due_us() -> Option<u64> {
 }
 
 /// Creates a timer that is due after this many milliseconds. Returns its number, and `true` if it is the first one due.
-pub fn create(module: &Arc<Module>, db: u32, period_ms: i64, function: TimerFunction, data: *mut c_void) -> (u64, bool) {
+pub fn create(
+    module: &Arc<Module>,
+    db: u32,
+    period_ms: i64,
+    function: TimerFunction,
+    data: *mut c_void,
+) -> (u64, bool) {
     let now_us = clock::unix_us();
-    let mut due_us = now_us.saturating_add_signed(period_ms.saturating_mul(1000)).min(u64::MAX - 1);
+    let mut due_us = now_us
+        .saturating_add_signed(period_ms.saturating_mul(1000))
+        .min(u64::MAX - 1);
     let mut timers = TIMERS.lock();
     while timers.contains_key(&due_us) {
         due_us += 1;
@@ -63,7 +71,10 @@ pub fn create(module: &Arc<Module>, db: u32, period_ms: i64, function: TimerFunc
     timers.insert(due_us, timer);
     module.usage.timers.fetch_add(1, Ordering::AcqRel);
     publish_next(&timers);
-    (due_us, timers.first_key_value().is_some_and(|(first, _)| *first == due_us))
+    (
+        due_us,
+        timers.first_key_value().is_some_and(|(first, _)| *first == due_us),
+    )
 }
 
 /// Removes a timer of a module. Returns its data; `None` if the module has no such timer.

@@ -83,8 +83,8 @@ impl CommandWords {
     /// Reads a command whose arguments follow `format`. Returns `None` if the format has an unknown letter.
     ///
     /// # Safety
-    /// `name` and `format` are C strings. `arguments` are what the part in C has read for this format, and each of them is
-    /// what its letter says.
+    /// `name` and `format` are C strings. `arguments` are what the part in C has read for this format, and each of them
+    /// is what its letter says.
     pub unsafe fn from_format(
         name: *const c_char,
         format: *const c_char,

@@ -1,3 +1,5 @@
+//! The words of calls, from the arguments of the functions in C.
+
 use super::*;
 
 fn pointer<T>(value: *const T) -> RawArgument {

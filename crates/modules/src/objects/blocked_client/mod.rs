@@ -8,12 +8,13 @@
 //!                                              └─ the module calls UnblockClient later ──────────┘
 //! ```
 //!
-//! 1. The server has a client wait ([`Waiting`]), or nobody: the command runs in a script or a transaction, or its client
-//!    has gone. Only the home worker changes that, so the ends of a wait do not race with each other.
+//! 1. The server has a client wait ([`Waiting`]), or nobody: the command runs in a script or a transaction, or its
+//!    client has gone. Only the home worker changes that, so the ends of a wait do not race with each other.
 //! 2. The module has the address. It is valid until the object has ended; [`BlockedClient::find`] checks that.
 //! 3. A client that the module has blocked without keys stays in the count of the module until the module unblocks it,
 //!    even if its time is over or it has gone. One that waits for keys ends by itself.
-//! 4. Replies of thread-safe contexts are collected ([`BlockedClient::collect_replies`]), and follow that of the callback.
+//! 4. Replies of thread-safe contexts are collected ([`BlockedClient::collect_replies`]), and follow that of the
+//!    callback.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -126,7 +127,9 @@ pub struct BlockedClient {
 impl std::fmt::Debug for BlockedClient {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = formatter.debug_struct("BlockedClient");
-        shown.field("client", &self.caller.client_id).field("reason", &self.reason);
+        shown
+            .field("client", &self.caller.client_id)
+            .field("reason", &self.reason);
         shown.finish_non_exhaustive()
     }
 }

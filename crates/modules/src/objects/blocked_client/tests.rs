@@ -23,7 +23,11 @@ fn noted() -> Vec<String> {
 unsafe extern "C" fn reply(context: *mut Context, argv: *mut *mut ModuleString, argc: c_int) -> c_int {
     // SAFETY: the context and the strings are those of the callback.
     let (context, first) = unsafe { (&*context, ModuleString::bytes_of(*argv)) };
-    note(format!("reply {} of {argc}: {:?}", String::from_utf8_lossy(first), context.blocked.kind.get()));
+    note(format!(
+        "reply {} of {argc}: {:?}",
+        String::from_utf8_lossy(first),
+        context.blocked.kind.get()
+    ));
     context.write_reply(|reply| reply.integer(context.blocked.data.get() as i64));
     // SAFETY: as above.
     let key = unsafe { ModuleString::bytes_of(context.blocked.ready_key.get()) };
@@ -80,7 +84,10 @@ fn unblocked_client_gets_the_reply_and_ends() {
     let blocked_again = blocked.clone();
     blocked_again.set_data(std::ptr::without_provenance_mut(5));
     let mut session = FakeSession::default();
-    assert!(blocked.time_out(&mut session).is_none(), "it does not time out any more");
+    assert!(
+        blocked.time_out(&mut session).is_none(),
+        "it does not time out any more"
+    );
     let ended = blocked.end(&mut session).expect("a client waits");
     assert_eq!(ended.reply.bytes, b":5\r\n");
     assert_eq!(noted(), ["reply get of 2: Reply", "free 5: None"]);

@@ -1,8 +1,8 @@
 //! Replies to the commands that a module has called (`ValkeyModuleCallReply`).
 //!
 //! A reply keeps the bytes in which the command has replied, and parses them when the module first asks for more than
-//! these bytes. A nested reply belongs to the outermost one, the root: it points into the root's bytes, is freed with the
-//! root, and freeing it earlier has no effect.
+//! these bytes. A nested reply belongs to the outermost one, the root: it points into the root's bytes, is freed with
+//! the root, and freeing it earlier has no effect.
 
 mod parsing;
 
@@ -189,7 +189,8 @@ impl CallReply {
     }
 
     fn parsed(&self) -> &Parsed {
-        self.parsed.get_or_init(|| parsing::parse(self.root_bytes(), self.is_exact))
+        self.parsed
+            .get_or_init(|| parsing::parse(self.root_bytes(), self.is_exact))
     }
 
     /// Returns the bytes of a root without the zero byte behind them.

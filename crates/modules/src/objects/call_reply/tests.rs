@@ -1,3 +1,5 @@
+//! Replies of calls: their elements, and who frees them.
+
 use super::*;
 
 fn reply(bytes: &[u8]) -> CallReply {
@@ -46,7 +48,7 @@ fn exact_types_tell_strings_and_nulls_apart() {
 #[test]
 fn nested_replies_have_their_part_of_the_bytes() {
     let reply = reply(b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n+b\r\n%1\r\n+k\r\n#t\r\n");
-    assert_eq!(reply.proto().len(), 40);
+    assert_eq!(reply.proto().len(), 35);
     assert_eq!(reply.length(), 3);
     assert!(reply.is_known_as_resp3());
     let inner = reply.array_element(1).expect("the second element");

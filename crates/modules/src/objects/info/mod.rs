@@ -40,7 +40,8 @@ impl InfoText {
 /// Returns a name without the characters that separate fields and lines.
 fn safe_name(name: &[u8]) -> impl Iterator<Item = u8> {
     let is_separator = |byte: u8| matches!(byte, b'#' | b':' | b'\n' | b'\r');
-    name.iter().map(move |byte| if is_separator(*byte) { b'_' } else { *byte })
+    name.iter()
+        .map(move |byte| if is_separator(*byte) { b'_' } else { *byte })
 }
 
 impl InfoContext {

@@ -3,88 +3,16 @@
 //! A collection whose length the module sets later is a position in the reply, at which the header is inserted then.
 //! The lengths are set in the reverse order, so an insertion moves no position that is still needed.
 
-use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 
-use weft_resp::{DeferredLength, Protocol, Reply};
+use weft_resp::{Protocol, Reply};
 
 use super::context::Context;
 use crate::api::{ERR, OK};
 
-/// The number of bytes, with the minus sign, in which an error code ends.
-const CODE_MAX_LEN: usize = 32;
+mod state;
 
-/// An error in a reply, for the statistics of the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplyError {
-    /// The code, such as `WRONGTYPE`.
-    pub code: Box<[u8]>,
-    /// `true` if the module has asked that its code is counted like those of scripts: as an overflow, once there are
-    /// many codes.
-    pub is_custom: bool,
-    /// `false` if only the failure of the command is counted.
-    pub is_counted: bool,
-}
-
-impl ReplyError {
-    /// Creates an error from its text, without the minus sign. The code is the first word, or `ERR` if there is no
-    /// second word.
-    pub fn new(text: &[u8], is_custom: bool, is_counted: bool) -> ReplyError {
-        let code = text
-            .iter()
-            .take(CODE_MAX_LEN - 1)
-            .position(|byte| *byte == b' ')
-            .map_or(b"ERR".as_slice(), |end| &text[..end]);
-        ReplyError {
-            code: Box::from(code),
-            is_custom,
-            is_counted,
-        }
-    }
-}
-
-/// A type of collection whose length can be set later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collection {
-    /// An array.
-    Array,
-    /// A map; its length is the number of pairs.
-    Map,
-    /// A set.
-    Set,
-    /// Attributes of the reply after them, in pairs. RESP2 has none.
-    Attribute,
-}
-
-/// The parts of a reply that are not bytes.
-#[derive(Default)]
-pub struct ReplyState {
-    open: RefCell<Vec<DeferredLength>>,
-    errors: RefCell<Vec<ReplyError>>,
-    /// `true` if nobody receives the reply.
-    is_discarded: Cell<bool>,
-}
-
-impl ReplyState {
-    /// Lets the context ignore what the module replies, because there is no client that would receive it.
-    pub fn discard(&self) {
-        self.is_discarded.set(true);
-    }
-
-    /// Adds an error to those that the server counts.
-    pub fn add_error(&self, error: ReplyError) {
-        self.errors.borrow_mut().push(error);
-    }
-}
-
-/// The whole reply of a call into a module.
-#[derive(Debug, Default)]
-pub struct FinishedReply {
-    /// The reply in the protocol of the caller.
-    pub bytes: Vec<u8>,
-    /// The errors in it.
-    pub errors: Vec<ReplyError>,
-}
+pub use state::{Collection, FinishedReply, ReplyError, ReplyState};
 
 impl Context {
     /// Takes the reply so far. The context can collect another one afterwards.

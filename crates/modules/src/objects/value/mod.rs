@@ -1,20 +1,18 @@
 //! Values of modules' data types, as keys hold them.
 //!
-//! Only the module knows what is behind the address of a value, and changes it there. So whatever shows the value at one
-//! moment, such as a data file, asks the module for it at that moment. All functions here that call the module must be
-//! called where the module may run ([`crate::session`]), while nothing changes the value.
+//! Only the module knows what is behind the address of a value, and changes it there. So whatever shows the value at
+//! one moment, such as a data file, asks the module for it at that moment. All functions here that call the module must
+//! be called where the module may run ([`crate::session`]), while nothing changes the value.
 //!
 //! A key is deleted, or gets another value, on any thread and under leases, where no code of a module may run. Then the
-//! calls that the module expects wait in a queue ([`run_pending_calls`]), which is empty before any other function of a
+//! calls that the module expects wait in a queue ([`pending_calls`]), which is empty before any other function of a
 //! module runs on the home thread. So a module never finds a value that it was not told about.
 
-use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use weft_rdb::dump_payload;
 use weft_rdb::strings::{RdbReader, write_length};
 use weft_values::Value;
@@ -26,7 +24,7 @@ use super::key_options::KeyOptions;
 use super::string::ModuleString;
 use crate::api::OK;
 use crate::module::types::{AUX_AFTER_KEYS, AUX_BEFORE_KEYS, DataType, TypeId, all, callback, find};
-use crate::session;
+use crate::session::{self, pending_calls};
 
 /// The opcode of data besides the keys in data files.
 pub const RDB_OPCODE_AUX: u8 = 247;
@@ -174,8 +172,15 @@ impl ModuleValue {
         let id = TypeId(reader.length().ok_or(DecodeError::Truncated)? as u64);
         let contents = &bytes[bytes.len() - reader.remaining_bytes()..];
         let kind = find(id).ok_or_else(|| DecodeError::UnknownType(id.name()))?;
-        let module_name = || kind.module().map(|module| module.name().to_string()).unwrap_or_default();
-        let load = kind.methods.rdb_load.ok_or_else(|| DecodeError::Refused(module_name()))?;
+        let module_name = || {
+            kind.module()
+                .map(|module| module.name().to_string())
+                .unwrap_or_default()
+        };
+        let load = kind
+            .methods
+            .rdb_load
+            .ok_or_else(|| DecodeError::Refused(module_name()))?;
         let name = KeyName::new(key);
         let mut io = ModuleIo::for_loading(kind, name.0, db_number(db), contents);
         // SAFETY: the callback is that of the type.
@@ -298,11 +303,8 @@ impl ForeignValue for ModuleValue {
             || methods.free_effort.is_some()
             || methods.free_effort2.is_some();
         if wants_call {
-            queue_call(PendingCall::Unlinked {
-                value: self,
-                db,
-                key: key.into(),
-            });
+            let key: Box<[u8]> = key.into();
+            queue_call(move || self.call_unlinked(&key, db));
         }
     }
 }
@@ -321,7 +323,7 @@ impl Drop for ModuleValue {
             Some(host) if self.is_slow_to_free.load(Ordering::Relaxed) => {
                 host.free_in_background(Box::new(move || body.free()));
             }
-            Some(_) if !session::is_present() => queue_call(PendingCall::Free(body)),
+            Some(_) if !session::is_present() => queue_call(|| session::without_session(|| body.free())),
             // This is where the module runs, or a process without a server.
             _ => session::without_session(|| body.free()),
         }
@@ -341,47 +343,11 @@ impl FreedValue {
     }
 }
 
-/// A call that waits for the home thread.
-enum PendingCall {
-    /// A value was removed from its key.
-    Unlinked {
-        value: Arc<ModuleValue>,
-        db: u32,
-        key: Box<[u8]>,
-    },
-    /// A value is freed.
-    Free(FreedValue),
-}
-
-static PENDING: Mutex<VecDeque<PendingCall>> = Mutex::new(VecDeque::new());
-static HAS_PENDING: AtomicBool = AtomicBool::new(false);
-
-/// Adds a call to the queue. The host runs the queue soon.
-fn queue_call(call: PendingCall) {
-    let mut pending = PENDING.lock();
-    pending.push_back(call);
-    let was_empty = !HAS_PENDING.swap(true, Ordering::Release);
-    drop(pending);
+/// Adds a call to those that wait for the home thread. The host runs them soon.
+fn queue_call(call: impl FnOnce() + Send + 'static) {
+    let was_empty = pending_calls::add(call);
     if was_empty && let Some(host) = session::host() {
         host.run_pending_calls_soon();
-    }
-}
-
-/// Calls the modules about values that were removed and freed on other threads. The caller's thread has a session, which
-/// it does not use meanwhile.
-pub fn run_pending_calls() {
-    while HAS_PENDING.load(Ordering::Acquire) {
-        let calls = {
-            let mut pending = PENDING.lock();
-            HAS_PENDING.store(false, Ordering::Relaxed);
-            std::mem::take(&mut *pending)
-        };
-        for call in calls {
-            match call {
-                PendingCall::Unlinked { value, db, key } => value.call_unlinked(&key, db),
-                PendingCall::Free(body) => session::without_session(|| body.free()),
-            }
-        }
     }
 }
 

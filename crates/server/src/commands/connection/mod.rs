@@ -2,8 +2,8 @@
 
 pub mod client;
 use weft_base::DbIndex;
-use weft_resp::{Args, Protocol};
 use weft_resp::number::parse_i64;
+use weft_resp::{Args, Protocol};
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
@@ -117,7 +117,9 @@ fn authenticate(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Comm
                 Some(text) => text.to_vec(),
                 None => [b"ERR ", &*text].concat(),
             };
-            return Err(CommandError::from_text(String::from_utf8_lossy(&with_code).into_owned()));
+            return Err(CommandError::from_text(
+                String::from_utf8_lossy(&with_code).into_owned(),
+            ));
         }
     }
     if let Some(login) = ctx.server.acl.log_in(user, password) {

@@ -183,7 +183,10 @@ pub(crate) fn reset_databases(keys: &mut Keys<'_, '_>, server: &Arc<Server>, res
     server.keyspace.local_expiry.clear();
     let bytes = server.estimated_bytes_of_keys(detached.keys);
     let counted = if is_lazy { detached.keys } else { 0 };
-    server.background.lazyfree.free(counted, bytes, Box::new(detached.tables));
+    server
+        .background
+        .lazyfree
+        .free(counted, bytes, Box::new(detached.tables));
     if restarts_log {
         let aof = &server.persistence.aof;
         aof.is_rewrite_scheduled.store(true, Ordering::Relaxed);
@@ -249,11 +252,7 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Queues the waiters for keys of databases that changed as a whole.
-fn queue_ready_waiters(
-    keys: &mut Keys<'_, '_>,
-    server: &Server,
-    databases: impl Iterator<Item = DbIndex> + Clone,
-) {
+fn queue_ready_waiters(keys: &mut Keys<'_, '_>, server: &Server, databases: impl Iterator<Item = DbIndex> + Clone) {
     if server.clients.blocked.keys() == 0 {
         return;
     }

@@ -13,8 +13,8 @@ use crate::keyspace::string_encoding::encode_string;
 use crate::notify::keyspace_event::KeyspaceEvent;
 use crate::observability::log;
 use weft_config::id;
-use weft_os::atomic::{AtomicU64, Ordering};
 use weft_modules::objects::value::ModuleValue;
+use weft_os::atomic::{AtomicU64, Ordering};
 use weft_rdb::dump_payload::{self, RestoredValue, TYPE_MODULE};
 use weft_values::Value;
 
@@ -156,7 +156,10 @@ fn restore_cost_ns(payload: &[u8], in_place_ns: u64) -> u64 {
 fn parse_payload<'a>(ctx: &mut Context<'a, '_>) -> Result<Option<RestoredValue<'a>>, CommandError> {
     let payload = ctx.arg(3);
     let [TYPE_MODULE, value @ ..] = payload else {
-        return Ok(dump_payload::parse_payload(payload, &ctx.server.config.encoding_limits()));
+        return Ok(dump_payload::parse_payload(
+            payload,
+            &ctx.server.config.encoding_limits(),
+        ));
     };
     let (name, db) = (ctx.keys.name(0), ctx.keys.db.get() as u32);
     if !weft_modules::module::types::any_exist() {

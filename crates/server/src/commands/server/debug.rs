@@ -23,8 +23,7 @@ use crate::keyspace::Slot;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::module_values::{ModuleKey, find_module_keys};
-use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, for_each_slot_blocking, walk, walk_blocking};
+use crate::keyspace::walk::{WalkAccess, WalkEnd, for_each_slot_blocking};
 use crate::observability::{log, memory};
 use crate::persistence::save;
 use crate::persistence::save::{ReloadError, ReloadOptions};
@@ -34,13 +33,15 @@ use weft_cluster::state::{DroppedMessages, InjectedFaults};
 use weft_os::atomic::Ordering;
 use weft_rdb::dump_payload;
 
-use super::digest::ModuleDigests;
 use super::{config, digest, elements, populate, restart};
 
 /// DEBUG.
 pub const BINDINGS: &[(&str, Binding)] = &[(
     "debug",
-    exclusive_for_sleep(debug).with_module_values().with_undeclared_keys().with_config_change(),
+    exclusive_for_sleep(debug)
+        .with_module_values()
+        .with_undeclared_keys()
+        .with_config_change(),
 )];
 
 /// A subcommand: its name, its numbers of words with DEBUG itself, and its handler.
@@ -82,7 +83,7 @@ const SUBCOMMANDS: &[DebugSubcommand] = &[
     ("protocol", 3..=3, protocol),
     ("object", 3..=4, object),
     ("sdslen", 3..=3, string_lengths),
-    ("digest", 2..=2, whole_digest),
+    ("digest", 2..=2, digest::whole_digest),
     ("digest-value", 2..=usize::MAX, value_digests),
     ("htstats", 3..=usize::MAX, table_statistics),
     ("htstats-key", 3..=4, |ctx| {
@@ -450,53 +451,9 @@ fn string_lengths(ctx: &mut Context<'_, '_>) -> CommandResult {
     })
 }
 
-fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (protocol, now_ms) = (ctx.client.protocol, ctx.now_ms);
-    let modules = module_digests(ctx)?;
-    if let Some(whole) = WalkAccess::for_whole_keyspace(&ctx.keys.held) {
-        let counts = &ctx.server.keyspace.counts;
-        let fingerprint = digest::digest_all(counts, now_ms, &modules, &mut |db, visit| {
-            walk(&whole, db, Cursor::START, usize::MAX, visit);
-        });
-        ctx.reply.simple(&fingerprint.to_hex());
-        return Ok(());
-    }
-    ctx.reply_from_background(move |server, seat| {
-        let gives_up = |slot| is_held_by_overdue_script(server, slot);
-        let mut refusal = None;
-        let fingerprint = digest::digest_all(&server.keyspace.counts, now_ms, &modules, &mut |db, visit| {
-            let end = walk_blocking(seat, &gives_up, db, Cursor::START, usize::MAX, visit);
-            refusal = refusal.take().or_else(|| busy_error_of_walk(server, end));
-        });
-        build_reply(protocol, |reply| match refusal {
-            Some(error) => reply.error_bytes(&error.0),
-            None => reply.simple(&fingerprint.to_hex()),
-        })
-    });
-    Ok(())
-}
-
-/// Has modules compute the digests of their values. In exclusive mode, in which this command runs if modules have types.
-fn module_digests(ctx: &mut Context<'_, '_>) -> Result<ModuleDigests, CommandError> {
-    let keys = match &ctx.keys.held {
-        HeldLeases::Exclusive(all) => find_module_keys(all, &ctx.server.keyspace, None),
-        _ => Vec::new(),
-    };
-    if keys.is_empty() {
-        return Ok(ModuleDigests::default());
-    }
-    ctx.call_modules(|| {
-        let digest_of = |key: ModuleKey| {
-            let digest = key.value.digest(&key.name, key.db.get() as u32)?;
-            Some(((key.db, key.name), digest))
-        };
-        keys.into_iter().filter_map(digest_of).collect()
-    })
-}
-
 fn value_digests(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now_ms = ctx.now_ms;
-    let modules = module_digests(ctx)?;
+    let modules = digest::module_digests(ctx)?;
     ctx.reply.array(ctx.argc() - 2);
     for argument in 2..ctx.argc() {
         let shown = with_entry(ctx, argument, |ctx, entry| {

@@ -21,7 +21,12 @@ use weft_values::sorted_set::SortedSetView;
 use weft_values::sorted_set::packed::PackedSortedSet;
 use weft_values::stream::{Stream, StreamId};
 
-use crate::keyspace::access::KeyCounts;
+use crate::commands::context::{CommandResult, Context, build_reply};
+use crate::commands::error::CommandError;
+use crate::commands::generic::scan::{busy_error_of_walk, is_held_by_overdue_script};
+use crate::keyspace::access::{HeldLeases, KeyCounts};
+use crate::keyspace::module_values::{ModuleKey, find_module_keys};
+use crate::keyspace::walk::{Cursor, WalkAccess, walk, walk_blocking};
 
 /// Marks a key that expires. The time is left out, because it differs between copies.
 const EXPIRE_MARK: &[u8] = b"!!expire!!";
@@ -175,15 +180,10 @@ pub fn digest_value(entry: EntryRef<'_, Value>, now_ms: u64, module: Option<&Mod
 }
 
 /// Calls a function with each key of a database.
-pub type DatabaseWalk<'a> = dyn FnMut(DbIndex, &mut dyn FnMut(SlotIndex, EntryRef<'_, Value>)) + 'a;
+type DatabaseWalk<'a> = dyn FnMut(DbIndex, &mut dyn FnMut(SlotIndex, EntryRef<'_, Value>)) + 'a;
 
 /// Returns the digest of all databases. A key that has expired and is not deleted yet is a part of it, as in Valkey.
-pub fn digest_all(
-    counts: &KeyCounts,
-    now_ms: u64,
-    modules: &ModuleDigests,
-    walk: &mut DatabaseWalk<'_>,
-) -> DataDigest {
+fn digest_all(counts: &KeyCounts, now_ms: u64, modules: &ModuleDigests, walk: &mut DatabaseWalk<'_>) -> DataDigest {
     let mut all = DataDigest::default();
     for db in DbIndex::all(counts.databases()) {
         if counts.keys(db) == 0 {
@@ -202,6 +202,52 @@ pub fn digest_all(
         });
     }
     all
+}
+
+/// Executes DEBUG DIGEST.
+pub fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (protocol, now_ms) = (ctx.client.protocol, ctx.now_ms);
+    let modules = module_digests(ctx)?;
+    if let Some(whole) = WalkAccess::for_whole_keyspace(&ctx.keys.held) {
+        let counts = &ctx.server.keyspace.counts;
+        let fingerprint = digest_all(counts, now_ms, &modules, &mut |db, visit| {
+            walk(&whole, db, Cursor::START, usize::MAX, visit);
+        });
+        ctx.reply.simple(&fingerprint.to_hex());
+        return Ok(());
+    }
+    ctx.reply_from_background(move |server, seat| {
+        let gives_up = |slot| is_held_by_overdue_script(server, slot);
+        let mut refusal = None;
+        let fingerprint = digest_all(&server.keyspace.counts, now_ms, &modules, &mut |db, visit| {
+            let end = walk_blocking(seat, &gives_up, db, Cursor::START, usize::MAX, visit);
+            refusal = refusal.take().or_else(|| busy_error_of_walk(server, end));
+        });
+        build_reply(protocol, |reply| match refusal {
+            Some(error) => reply.error_bytes(&error.0),
+            None => reply.simple(&fingerprint.to_hex()),
+        })
+    });
+    Ok(())
+}
+
+/// Has modules compute the digests of their values. In exclusive mode, in which this command runs if modules have
+/// types.
+pub fn module_digests(ctx: &mut Context<'_, '_>) -> Result<ModuleDigests, CommandError> {
+    let keys = match &ctx.keys.held {
+        HeldLeases::Exclusive(all) => find_module_keys(all, &ctx.server.keyspace, None),
+        _ => Vec::new(),
+    };
+    if keys.is_empty() {
+        return Ok(ModuleDigests::default());
+    }
+    ctx.call_modules(|| {
+        let digest_of = |key: ModuleKey| {
+            let digest = key.value.digest(&key.name, key.db.get() as u32)?;
+            Some(((key.db, key.name), digest))
+        };
+        keys.into_iter().filter_map(digest_of).collect()
+    })
 }
 
 #[cfg(test)]

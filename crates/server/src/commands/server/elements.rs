@@ -64,7 +64,10 @@ pub fn describe(entry: EntryRef<'_, Value>, encoding: &str) -> Option<String> {
         ValueRef::Object(Value::Hash(hash)) => lines.add_hash(HashRef::Large(hash)),
         ValueRef::Object(Value::Set(set)) => lines.add_set(set.view()),
         ValueRef::Object(Value::SortedSet(set)) => lines.add_sorted_set(SortedSetView::Large(set)),
-        ValueRef::Object(Value::Stream(_) | Value::Module(_)) | ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Blob(_) => return None,
+        ValueRef::Object(Value::Stream(_) | Value::Module(_))
+        | ValueRef::Int(_)
+        | ValueRef::Bytes(_)
+        | ValueRef::Blob(_) => return None,
     }
     Some(format!("{{elements: {}}}\n{}", lines.count, lines.text))
 }

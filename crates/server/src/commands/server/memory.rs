@@ -43,7 +43,11 @@ fn usage(ctx: &mut Context<'_, '_>) -> CommandResult {
         samples = usize::try_from(number).map_err(|_| CommandError::SYNTAX)?;
         index += 2;
     }
-    if let Some((value, bytes)) = ctx.keys.stored(0).and_then(|entry| Some((module_value_of(entry)?, entry_bytes(entry)))) {
+    if let Some((value, bytes)) = ctx
+        .keys
+        .stored(0)
+        .and_then(|entry| Some((module_value_of(entry)?, entry_bytes(entry))))
+    {
         let (name, db) = (ctx.keys.name(0), ctx.keys.db.get() as u32);
         let of_module = ctx.call_modules(|| value.memory_usage(name, db, samples))?;
         ctx.reply.integer((bytes + of_module) as i64);

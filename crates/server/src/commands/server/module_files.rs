@@ -59,7 +59,11 @@ pub fn load(
     }
     let loaded = save::load_from(server, all, thread_index, &path);
     if is_logged {
-        server.persistence.aof.is_rewrite_scheduled.store(true, Ordering::Relaxed);
+        server
+            .persistence
+            .aof
+            .is_rewrite_scheduled
+            .store(true, Ordering::Relaxed);
     }
     loaded.map_err(|save::SaveFailed| RdbFileError::Failed)
 }

@@ -1,6 +1,8 @@
 //! Runs plans in exclusive mode: commands that need the whole keyspace, and those that run code of modules.
 
 use crate::commands::context::{Binding, HandlerMode, NextStep};
+use crate::commands::error::CommandError;
+use crate::dispatch::admit::must_authenticate;
 use crate::dispatch::deferral;
 use crate::dispatch::exclusion::{requester_for, try_exclude_runs, withdraw_from_exclusive_mode};
 use crate::dispatch::exec_detached;
@@ -21,9 +23,11 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::wake_workers;
 use crate::observability::metrics::DeferralReason;
 use weft_base::clock::unix_ms;
+use weft_command_table::spec::CommandFlags;
 
 use super::{
-    BatchConnections, admit_plan, apply_outcome, is_backlog_behind, is_killed, is_runnable, should_wait_for_offset,
+    BatchConnections, admit_plan, apply_outcome, is_backlog_behind, is_killed, is_runnable, reject_command,
+    should_wait_for_offset,
 };
 
 /// Runs the plan with the index `first` in exclusive mode. If it runs code of a module, runs the plans behind it that
@@ -217,8 +221,14 @@ fn run_further_module_plans(
     next
 }
 
-/// Puts off a command that runs code of a module, so that its connection moves to the home worker. Returns `false` if it
-/// runs here. A command that is refused is answered here.
+/// The error for a command of which only a module knows the keys, if it can be asked only on the home worker, and the
+/// connection cannot move there.
+const UNKNOWN_KEYS: CommandError = CommandError::constant(
+    "NOPERM The keys of this command cannot be checked while the client is subscribed to channels or monitors commands",
+);
+
+/// Puts off a command that runs code of a module, so that its connection moves to the home worker. Returns `false` if
+/// it runs here. A command that is refused is answered here.
 #[cold]
 pub(super) fn send_home(
     thread: &mut ThreadState,
@@ -227,13 +237,27 @@ pub(super) fn send_home(
     role: &TransactionRole,
     connection: &mut Connection,
 ) -> bool {
-    let RequestKind::Command(_, binding) = plan.kind else {
+    let RequestKind::Command(command, binding) = plan.kind else {
         return false;
     };
+    // Only at home can a module be asked for the keys and channels that the permissions of the client are about.
+    let asks = command
+        .spec
+        .flags
+        .intersects(CommandFlags::MODULE_GETKEYS.union(CommandFlags::MODULE_GETCHANNELS));
     if !must_move_home(thread, role, binding, connection) {
-        return false;
+        let is_uncertain = asks
+            && matches!(role, TransactionRole::RunNow)
+            && !thread.server.is_home(thread.thread_index)
+            && !thread.replays
+            && !connection.client.login.is_unrestricted(thread.acl_version);
+        if is_uncertain {
+            reject_command(thread, plan, command, connection, UNKNOWN_KEYS);
+        }
+        return is_uncertain;
     }
-    if admit_plan(thread, plan, &plans.ranges, &plans.keys[plan.key_range()], connection) {
+    let is_admitted_at_home = asks && !must_authenticate(&thread.server, &connection.client);
+    if is_admitted_at_home || admit_plan(thread, plan, &plans.ranges, &plans.keys[plan.key_range()], connection) {
         transaction::discard_client_snapshots(&mut connection.client);
         connection.is_moving_home = true;
         connection.state = ConnectionState::Deferred;

@@ -157,11 +157,7 @@ fn run_within<'p>(
     // Waiting at the gate does not count as the time of a command.
     thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'p>> = Vec::new();
-    let asked_for = first
-        .checked_sub(1)
-        .map_or(0, |last| plans.plans[last].probes_end as usize);
-    let (depth, policy) = (thread.tunables.prefetch_depth, thread.prefetch_policy);
-    let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, depth, policy);
+    let mut prefetcher = prefetcher_from(thread, plans, first);
     let log_behind = !thread.is_in_round && thread.effects.log_writer.is_backlogged();
     let feeds_replicas = thread.server.replication.log_feeds_backlog();
     let has_one_probe = plans.probes.len() < 2;
@@ -225,6 +221,16 @@ fn run_within<'p>(
     thread.prefetch_policy = prefetcher.policy;
     connections.before_gate_release();
     plans.plans.len()
+}
+
+/// Creates the prefetcher for the plans from `first` on.
+#[inline]
+fn prefetcher_from(thread: &ThreadState, plans: &Plans, first: usize) -> Prefetcher {
+    let asked_for = first
+        .checked_sub(1)
+        .map_or(0, |last| plans.plans[last].probes_end as usize);
+    let (depth, policy) = (thread.tunables.prefetch_depth, thread.prefetch_policy);
+    Prefetcher::new(&plans.probes, asked_for, depth, policy)
 }
 
 /// Runs or queues an admitted command, and handles the refusal of a lease.

@@ -40,8 +40,8 @@ impl ModuleSession<'_, '_> {
         }
     }
 
-    /// Serves the waiters of keys until one of them was the call of a module. Returns this, its reply, and the keys that
-    /// were not served to the end.
+    /// Serves the waiters of keys until one of them was the call of a module. Returns this, its reply, and the keys
+    /// that were not served to the end.
     fn serve_one_call(&mut self, keys: VecDeque<ReadyKey>) -> Option<(Arc<Waiter>, Vec<u8>, VecDeque<ReadyKey>)> {
         let thread = &mut *self.thread;
         thread.effects.hooks = thread.server.keyspace.hooks.current();

@@ -1,7 +1,8 @@
 //! Clients that modules have blocked: how they begin to wait, and how the home worker ends their waits.
 //!
-//! See `state/module_waits.rs` for the way of the events, and `weft_modules::objects::blocked_client` for the callbacks.
-//! Everything here runs on the home worker, except for the beginning of a wait, so the ends of a wait do not race.
+//! See `state/module_waits.rs` for the way of the events, and `weft_modules::objects::blocked_client` for the
+//! callbacks. Everything here runs on the home worker, except for the beginning of a wait, so the ends of a wait do not
+//! race.
 
 use std::sync::Arc;
 
@@ -50,10 +51,12 @@ impl BlockingSession for ModuleSession<'_, '_> {
         // Drawn under the leases, so that park ids ascend in each queue.
         let park_id = self.thread.server.clients.next_park_id();
         let waiter = (!request.keys.is_empty()).then(|| self.add_waiter(&request, park_id));
-        request.client.set_waiting(match self.client.flags.contains(ClientFlags::MODULE_CALL) {
-            true => Waiting::Call(park_id.get()),
-            false => Waiting::Connection(park_id.get()),
-        });
+        request
+            .client
+            .set_waiting(match self.client.flags.contains(ClientFlags::MODULE_CALL) {
+                true => Waiting::Call(park_id.get()),
+                false => Waiting::Connection(park_id.get()),
+            });
         let wait = ModuleWait {
             blocked: request.client.clone(),
             park_id,
@@ -288,8 +291,8 @@ impl Home<'_, '_> {
         }
     }
 
-    /// Returns the clients that modules have blocked on a key, in the order of their arrival, as far as its present state
-    /// matters to them.
+    /// Returns the clients that modules have blocked on a key, in the order of their arrival, as far as its present
+    /// state matters to them.
     fn waiters_of(&mut self, key: &ReadyKey) -> Vec<Arc<Waiter>> {
         let mut found = Vec::new();
         let mut held = HeldLeases::Exclusive(self.all);
@@ -323,7 +326,8 @@ impl Home<'_, '_> {
             failed: !ended.reply.errors.is_empty(),
             reply: ended.reply.bytes,
             nanoseconds: ended.nanoseconds,
-            log_sequence: self.thread.effects.log_writer.last_sequence(),
+            // A thread of the module may have written for the client.
+            log_sequence: server.propagation.last_sequence(),
             next_wait,
         };
         if self.clients.client(client).is_some() {

@@ -1,10 +1,10 @@
 //! Commands that modules call and propagate.
 //!
-//! A call runs in the session of its caller: under the same leases, and as a part of the same unit. Its client is a view
-//! of the session's client, as for a command of a script, so that SELECT and AUTH affect nothing else.
+//! A call runs in the session of its caller: under the same leases, and as a part of the same unit. Its client is a
+//! view of the session's client, as for a command of a script, so that SELECT and AUTH affect nothing else.
 //!
 //! ```text
-//!   words ─▶ user ─▶ command, arguments ─▶ flags of the call ─▶ permission ─▶ slots of a cluster ─▶ state of the server
+//!   words ─▶ user ─▶ command, arguments ─▶ flags of the call ─▶ permission ─▶ slots of a cluster ─▶ server's state
 //!     each of them may refuse the call, with an error number for the module
 //!   ─▶ handler, script or module ─▶ ops of the log, notifications ─▶ reply
 //! ```
@@ -45,13 +45,13 @@ use crate::state::{ClientVisitorHost, WorkerQuery};
 use weft_acl::DenialContext;
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
-use weft_scripting::ScriptFlags;
 use weft_modules::objects::arguments::{CallFlags, CommandWords};
 use weft_modules::objects::context::Context;
 use weft_modules::objects::promise::Promise;
 use weft_modules::session::calls::{
     CallErrno, CallHost, CallOutcome, CallRefusal, CallRequest, CallSession, PropagationTarget,
 };
+use weft_scripting::ScriptFlags;
 
 use super::{ModuleCall, ModuleHost, ModuleSession, SessionAccess, command};
 
@@ -278,7 +278,10 @@ impl ModuleSession<'_, '_> {
         if let Some(declared) = script_flags::script_flags(scripts, call.command, call.args) {
             let writes = !declared.contains(ScriptFlags::NO_WRITES);
             flags.set(CommandFlags::WRITE, writes);
-            flags.set(CommandFlags::DENYOOM, writes && !declared.contains(ScriptFlags::ALLOW_OOM));
+            flags.set(
+                CommandFlags::DENYOOM,
+                writes && !declared.contains(ScriptFlags::ALLOW_OOM),
+            );
             flags.set(CommandFlags::STALE, declared.contains(ScriptFlags::ALLOW_STALE));
         }
         flags
@@ -623,8 +626,8 @@ impl ModuleSession<'_, '_> {
         Ok(None)
     }
 
-    /// Answers a query about all clients from what this thread knows: the caller, and the snapshots of the others, if the
-    /// call is part of a transaction that has collected them.
+    /// Answers a query about all clients from what this thread knows: the caller, and the snapshots of the others, if
+    /// the call is part of a transaction that has collected them.
     fn answer_query(&mut self, query: &WorkerQuery, client: &mut Client) -> Vec<u8> {
         let mut client_snapshots = self.thread.client_snapshots.take();
         let part = (query.task)(&mut ClientVisitorHost {

@@ -3,8 +3,8 @@
 use weft_reactor::Output;
 use weft_resp::Args;
 
-use super::{home, lifecycle};
 use super::{ModuleCall, ModuleSession, SessionAccess, apply_unit_effects, reborrow_idle};
+use super::{home, lifecycle};
 use crate::commands::context::{Binding, NextStep};
 use crate::dispatch::accounting::{CommandEnd, record_command};
 use crate::dispatch::execute::{check_migrating_slot, reply_redirection};
@@ -15,9 +15,9 @@ use crate::dispatch::request::{Outcome, Request};
 use crate::dispatch::thread::{IdleTurns, ThreadState};
 use crate::dispatch::{execution_order, hot_keys, pins, slot_stats};
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
-use crate::keyspace::{Exclusive, GatePassage};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
+use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::notify::messages::NotificationSender;
@@ -26,7 +26,7 @@ use crate::state::Server;
 use weft_base::{DbIndex, ThreadIndex};
 use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
-use weft_modules::invoke;
+use weft_modules::module::command::run_command;
 use weft_modules::objects::context::Caller;
 use weft_modules::objects::reply::{FinishedReply, ReplyError};
 
@@ -132,22 +132,15 @@ fn run_with_access<'p>(
         thread.unserved.extend(unserved.map(|unserved| *unserved));
         return Outcome::After(NextStep::BlockByModule(wait));
     }
-    let ending = CommandEnd {
-        nanoseconds: record_command(thread, request.command, failed),
-        request_bytes: request.plan.end - request.plan.start,
-        reply_bytes: output.len() - length_before,
-    };
-    let thresholds = CommandLogThresholds::from_tunables(&thread.tunables);
-    record::log_if_exceeded(&thread.server, request.command, thresholds, &ending, || {
-        record::logged_command(request.command, args, client)
-    });
+    record_end(
+        thread,
+        request,
+        keys,
+        (client, input),
+        failed,
+        output.len() - length_before,
+    );
     client.redacted_arguments.clear();
-    if thread.tunables.slot_stats {
-        slot_stats::count_plan(thread, request, keys, client, input, &ending);
-    }
-    if thread.hot_key_sampler.is_on() {
-        hot_keys::sample_keys(thread, request.call(input, client.db), keys, ending.nanoseconds);
-    }
     match (call.next_step, unserved) {
         (NextStep::Reply, None) => {
             connection.apply_reply_mode(before);
@@ -164,7 +157,35 @@ fn run_with_access<'p>(
     }
 }
 
-/// Runs a command of a transaction, which holds exclusive mode. Returns `true` if the command has replied with an error.
+/// Counts a command that has ended, and logs it if it was slow or large.
+fn record_end(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    (client, input): (&mut Client, &[u8]),
+    failed: bool,
+    reply_bytes: usize,
+) {
+    let args = request.args(input);
+    let ending = CommandEnd {
+        nanoseconds: record_command(thread, request.command, failed),
+        request_bytes: request.plan.end - request.plan.start,
+        reply_bytes,
+    };
+    let thresholds = CommandLogThresholds::from_tunables(&thread.tunables);
+    record::log_if_exceeded(&thread.server, request.command, thresholds, &ending, || {
+        record::logged_command(request.command, args, client)
+    });
+    if thread.tunables.slot_stats {
+        slot_stats::count_plan(thread, request, keys, client, input, &ending);
+    }
+    if thread.hot_key_sampler.is_on() {
+        hot_keys::sample_keys(thread, request.call(input, client.db), keys, ending.nanoseconds);
+    }
+}
+
+/// Runs a command of a transaction, which holds exclusive mode. Returns `true` if the command has replied with an
+/// error.
 pub fn run_in_transaction<'p>(
     thread: &mut ThreadState,
     command: (&'static Command<Binding>, Binding),
@@ -216,9 +237,7 @@ pub fn run_code(
         db: session.client.db.get() as u32,
         protocol: session.client.protocol,
     };
-    let Some(end) = home::run_there(session, |session| {
-        invoke::run_command(module_command, session, caller, args)
-    }) else {
+    let Some(end) = home::run_there(session, |session| run_command(module_command, session, caller, args)) else {
         return FinishedReply::default();
     };
     // As in Valkey, a database that the module has selected is the client's from now on.

@@ -81,7 +81,10 @@ fn flags_of_unit(client: &Client) -> i32 {
 /// Returns the flags about a client.
 fn flags_of_client(client: &Client) -> i32 {
     let mut shown = 0;
-    if client.flags.intersects(ClientFlags::PRIMARY.union(ClientFlags::SLOT_IMPORT)) {
+    if client
+        .flags
+        .intersects(ClientFlags::PRIMARY.union(ClientFlags::SLOT_IMPORT))
+    {
         shown |= flags::REPLICATED;
     }
     if client.flags.contains(ClientFlags::SLOT_IMPORT) {
@@ -106,7 +109,10 @@ impl ContextHost for ModuleHost {
         let saves_dumps = !config.save_points().is_empty();
         is_set(server.cluster.is_some(), flags::CLUSTER)
             | is_set(state.contains(ReplicationState::LOADING), flags::LOADING)
-            | is_set(state.contains(ReplicationState::LOADING_IN_STAGING), flags::ASYNC_LOADING)
+            | is_set(
+                state.contains(ReplicationState::LOADING_IN_STAGING),
+                flags::ASYNC_LOADING,
+            )
             | is_set(config.boolean(id::APPENDONLY), flags::AOF)
             | is_set(saves_dumps, flags::RDB)
             | is_set(is_replica, flags::REPLICA)

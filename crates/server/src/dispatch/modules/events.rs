@@ -50,6 +50,7 @@ impl EventSession for ModuleSession<'_, '_> {
                 name,
                 db,
                 key: key.into(),
+                causes: keyspace_events::causes(),
             };
             keyspace_events::deliver(self, &event);
         }
@@ -89,7 +90,10 @@ impl EventHost for ModuleHost {
             return Vec::new();
         };
         let state = cluster.lock(&self.server.config);
-        let known = state.nodes.values().filter(|node| !node.flags.intersects(NodeFlags::HANDSHAKE | NodeFlags::NO_ADDRESS));
+        let known = state
+            .nodes
+            .values()
+            .filter(|node| !node.flags.intersects(NodeFlags::HANDSHAKE | NodeFlags::NO_ADDRESS));
         known.map(|node| id_bytes(&node.id.to_string())).collect()
     }
 

@@ -7,9 +7,9 @@ use crate::dispatch::notifications::send_early_broadcasts;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::keyspace::{Exclusive, Seat};
+use crate::net::client::Client;
 use crate::notify::messages::wake_workers;
 use crate::replication::ReplicationState;
-use crate::net::client::Client;
 use crate::state::{BlockedClientEvent, HOME_WORKER, HomeJob, HomeThread, Message};
 use weft_base::clock::unix_us;
 use weft_base::{ClientId, ParkId};
@@ -38,16 +38,14 @@ impl HomeThread for Home<'_, '_> {
         run_unit(self.thread, self.all, |session| run(session));
     }
 
-    fn with_keyspace(&mut self, run: &mut dyn FnMut(&mut Exclusive<'_>)) {
-        run(self.all);
-    }
-
     fn serve_module_calls(&mut self, keys: VecDeque<ReadyKey>) {
         run_unit(self.thread, self.all, |session| session.serve_module_calls(keys));
     }
 
     fn end_module_call(&mut self, park_id: ParkId, reply: Option<Vec<u8>>) {
-        run_unit(self.thread, self.all, |session| session.end_blocked_call(park_id, reply));
+        run_unit(self.thread, self.all, |session| {
+            session.end_blocked_call(park_id, reply)
+        });
     }
 
     fn handle_blocked_client(&mut self, event: BlockedClientEvent) {
@@ -99,7 +97,8 @@ pub fn run_there<R: Send>(
     run: impl FnOnce(&mut dyn Session) -> R + Send,
 ) -> Option<R> {
     let server = session.thread.server.clone();
-    if server.is_home(session.thread.thread_index) || !session.access.is_exclusive() {
+    let is_there = server.is_home(session.thread.thread_index) || session.thread.is_lent_to_home;
+    if is_there || !session.access.is_exclusive() {
         return Some(run(session));
     }
     let standby = session.thread.home_standby.take();
@@ -113,13 +112,15 @@ pub fn run_there<R: Send>(
         true => !server.worker(HOME_WORKER).has_ended(),
         false => session.open_gate_briefly(),
     };
+    session.thread.is_lent_to_home = true;
     let result = lending::run_on_other_thread(session, run, send, wait);
+    session.thread.is_lent_to_home = false;
     session.thread.home_standby = standby;
     result
 }
 
-/// Runs jobs in exclusive mode. Returns `false` if they have to wait: a script runs on a script thread, or data are being
-/// loaded.
+/// Runs jobs in exclusive mode. Returns `false` if they have to wait: a script runs on a script thread, or data are
+/// being loaded.
 pub fn run_jobs(
     thread: &mut ThreadState,
     seat: &mut Seat,
@@ -127,7 +128,12 @@ pub fn run_jobs(
     clients: &mut dyn HomeClients,
     requester: Requester,
 ) -> bool {
-    if thread.server.replication.state_bits().contains(ReplicationState::LOADING) {
+    if thread
+        .server
+        .replication
+        .state_bits()
+        .contains(ReplicationState::LOADING)
+    {
         return false;
     }
     let server = thread.server.clone();

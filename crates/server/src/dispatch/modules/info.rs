@@ -14,7 +14,8 @@ impl InfoHost for ModuleHost {
             b"all" | b"everything" => InfoSection::ALL.to_vec(),
             name => InfoSection::from_name(name).into_iter().collect(),
         };
-        let render = |section: &InfoSection| sections::render_section(&self.server, *section, &KeyspaceSamples::default());
+        let render =
+            |section: &InfoSection| sections::render_section(&self.server, *section, &KeyspaceSamples::default());
         wanted.iter().map(render).collect::<Vec<_>>().join(&b"\r\n"[..])
     }
 }

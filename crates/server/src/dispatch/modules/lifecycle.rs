@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{ModuleHost, ModuleSession, login};
-use crate::commands::module_commands;
 use crate::commands::context::Binding;
+use crate::commands::module_commands;
 use crate::observability::log;
 use crate::state::Server;
 use weft_command_table::registry::Command;
@@ -85,12 +85,7 @@ fn parse_settings(words: &[Vec<u8>]) -> Option<(Settings, &[Vec<u8>])> {
 }
 
 /// Loads a module. `settings` are those of LOADEX.
-pub fn load(
-    session: &mut dyn Session,
-    path: &str,
-    args: &[Vec<u8>],
-    settings: Option<Settings>,
-) -> Result<(), String> {
+pub fn load(session: &mut dyn Session, path: &str, args: &[Vec<u8>], settings: Option<Settings>) -> Result<(), String> {
     let failed = || LOAD_ERROR.to_owned();
     let _ = &settings;
     let module = loading::load(session, path, args).map_err(|error: LoadError| {
@@ -137,7 +132,9 @@ fn unload(session: &mut ModuleSession<'_, '_>, name: &str) -> Result<(), String>
         return Err(refused("operation not possible."));
     }
     let server = session.server().clone();
-    match loading::unload(session, name, |module| module_commands::has_rules_about(&server, module)) {
+    match loading::unload(session, name, |module| {
+        module_commands::has_rules_about(&server, module)
+    }) {
         Ok(_) => {
             log::notice!("Module {name} unloaded");
             Ok(())
@@ -165,10 +162,17 @@ pub fn prepare(server: &Arc<Server>) {
 /// If one of them fails.
 pub fn load_configured(server: &Arc<Server>) -> Result<(), ModuleFailed> {
     server.modules.set_starting(true);
-    let modules: Vec<Vec<Vec<u8>>> = server.config.modules().iter().map(|line| line.arguments.clone()).collect();
+    let modules: Vec<Vec<Vec<u8>>> = server
+        .config
+        .modules()
+        .iter()
+        .map(|line| line.arguments.clone())
+        .collect();
     let loaded = server.run_session_at_home_and_wait(move |session| {
         modules.iter().all(|words| {
-            let (path, args) = words.split_first().map_or((&b""[..], words.as_slice()), |(path, args)| (path, args));
+            let (path, args) = words
+                .split_first()
+                .map_or((&b""[..], words.as_slice()), |(path, args)| (path, args));
             let path = String::from_utf8_lossy(path);
             let is_loaded = load(session, &path, args, None).is_ok();
             if !is_loaded {

@@ -43,7 +43,10 @@ fn lend_sessions(server: &Arc<Server>) {
         return;
     };
     let thread_index = ThreadIndex::new(seat.index());
-    server.stats.activities.set_name(thread_index, "weft-modules".to_owned());
+    server
+        .stats
+        .activities
+        .set_name(thread_index, "weft-modules".to_owned());
     let mut thread = ThreadState::new(server.clone(), thread_index);
     (thread.may_leave, thread.may_block) = (false, false);
     while !server.worker(HOME_WORKER).has_ended() {
@@ -63,7 +66,9 @@ fn lend_once(server: &Arc<Server>, thread: &mut ThreadState, seat: &mut Seat, lo
     wake_workers(server, &mut thread.effects);
     thread.effects.log_writer.wake();
     let index = thread.thread_index;
-    thread.effects.add_to_metrics(&server.keyspace, &server.stats.metrics, index);
+    thread
+        .effects
+        .add_to_metrics(&server.keyspace, &server.stats.metrics, index);
     for unserved in thread.unserved.drain(..) {
         server.worker(HOME_WORKER).send(Message::ServeWaiters(unserved));
     }

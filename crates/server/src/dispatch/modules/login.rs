@@ -1,7 +1,7 @@
 //! AUTH, and HELLO with AUTH, if modules authenticate clients.
 //!
-//! The modules decide first ([`weft_modules::module::authentication`]). Then the handler of the command runs, which takes
-//! their decision from the client, or checks the password if they have not decided.
+//! The modules decide first ([`weft_modules::module::authentication`]). Then the handler of the command runs, which
+//! takes their decision from the client, or checks the password if they have not decided.
 
 use weft_modules::module::authentication::{self, Decision};
 use weft_modules::objects::context::Caller;
@@ -11,8 +11,20 @@ use weft_resp::Args;
 
 use super::{ModuleSession, home};
 use crate::commands::connection::credentials;
+use crate::commands::context::{Binding, module};
+use crate::dispatch::plan::are_modules_asked_for_login;
 use crate::dispatch::thread::LeasedCall;
 use crate::net::client::ModuleLogin;
+use crate::net::transaction::Transaction;
+use weft_command_table::registry::Command;
+
+/// Returns the binding of a queued command. Only a transaction that was planned for code of modules runs it.
+pub fn binding_in_transaction(transaction: &Transaction, command: &Command<Binding>, binding: Binding) -> Binding {
+    match transaction.runs_modules && are_modules_asked_for_login(command) {
+        true => module(None),
+        false => binding,
+    }
+}
 
 /// Runs AUTH or HELLO.
 pub(super) fn run(session: &mut ModuleSession<'_, '_>, args: Args<'_>) -> FinishedReply {
@@ -56,7 +68,11 @@ pub(super) fn complete(session: &mut ModuleSession<'_, '_>, args: Args<'_>, deci
         held: session.access.as_held_leases(),
         pass: session.pass,
     };
-    let mut context = session.thread.split_frame().0.context(call, session.client, &mut output);
+    let mut context = session
+        .thread
+        .split_frame()
+        .0
+        .context(call, session.client, &mut output);
     let result = (binding.handler)(&mut context);
     drop(context);
     session.client.module_login = None;

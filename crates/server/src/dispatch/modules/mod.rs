@@ -15,13 +15,13 @@
 //!    commands that are declared as slot-safe.
 //! 2. It runs in exclusive mode, so that it may use any key at any time. All commands of modules in a batch share one
 //!    closing of the gate. A slot-safe command runs under the leases of its keys instead, on the worker of its client.
-//! 3. [`ModuleSession`] is what the thread may do with the data meanwhile. It belongs to the thread: functions of the API
-//!    find it without a context. There is one at a time in exclusive mode. A call from a module into the server that
-//!    calls a module again (a command of a module through `Call`, a key event) uses a session that is borrowed from the
-//!    first one ([`ModuleSession::reborrow`]).
-//! 4. Everything that is written with a session, and with those borrowed from it, is one unit: [`ModuleSession::end_unit`]
-//!    serves waiting clients, and gives the unit its sequence number in the log before exclusive mode ends. A session
-//!    that runs within another unit (a transaction, a script) leaves that to it.
+//! 3. [`ModuleSession`] is what the thread may do with the data meanwhile. It belongs to the thread: functions of the
+//!    API find it without a context. There is one at a time in exclusive mode. A call from a module into the server
+//!    that calls a module again (a command of a module through `Call`, a key event) uses a session that is borrowed
+//!    from the first one ([`ModuleSession::reborrow`]).
+//! 4. Everything that is written with a session, and with those borrowed from it, is one unit:
+//!    [`ModuleSession::end_unit`] serves waiting clients, and gives the unit its sequence number in the log before
+//!    exclusive mode ends. A session that runs within another unit (a transaction, a script) leaves that to it.
 //! 5. No thread waits for the home worker while it is inside the gate or holds a lease. A thread in exclusive mode that
 //!    needs the home worker lends its session ([`weft_modules::session`]).
 
@@ -30,19 +30,20 @@ mod blocking;
 mod calls;
 pub mod command;
 mod context;
-pub mod home;
 mod events;
+pub mod home;
 mod info;
 mod keys;
 mod latency;
 pub mod lifecycle;
 mod lock;
 mod login;
-pub mod scripts;
 mod registry;
-mod users;
+pub mod scripts;
 mod types;
+mod users;
 
+pub use login::binding_in_transaction;
 pub use types::call_modules;
 
 use std::sync::Arc;

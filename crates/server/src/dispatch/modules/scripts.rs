@@ -1,11 +1,13 @@
 //! Scripts that call commands of modules.
 //!
-//! Such a script runs on the home worker, in exclusive mode from its start to its end. A script is known to do so from an
-//! earlier run, or because its code contains the name of such a command. Otherwise it is found out when it calls one: then
-//! the script restarts, as one does that is refused a slot. If it has made lasting changes by then, the call fails.
+//! Such a script runs on the home worker, in exclusive mode from its start to its end. A script is known to do so from
+//! an earlier run, or because its code contains the name of such a command. Otherwise it is found out when it calls
+//! one: then the script restarts, as one does that is refused a slot. If it has made lasting changes by then, the call
+//! fails.
 
 use super::{ModuleCall, ModuleSession, SessionAccess, command};
 use crate::commands::context::Binding;
+use crate::commands::scripting::module_calls;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::access::HeldLeases;
 use crate::net::client::Client;
@@ -20,27 +22,9 @@ pub fn must_run_at_home(thread: &ThreadState, program: &Program) -> bool {
     let generation = loading::generation();
     generation > 0
         && !thread.server.workers.is_empty()
-        && program.profile().calls_modules(generation, || names_module_command(program.code()))
-}
-
-/// Returns `true` if the code of a script contains the name of a command of a module that runs at home.
-pub fn names_module_command(code: &[u8]) -> bool {
-    let code = code.to_ascii_lowercase();
-    let commands = crate::commands::registry().commands().iter();
-    let mut names = commands.filter(|command| runs_at_home(command)).map(|command| command.full_name);
-    names.any(|name| {
-        let name = name.split('|').next().unwrap_or_default().to_ascii_lowercase();
-        memchr::memmem::find(&code, name.as_bytes()).is_some()
-    })
-}
-
-/// Returns `true` if a command of a module has to run on the home worker.
-pub fn runs_at_home(command: &Command<Binding>) -> bool {
-    let is_home = |binding: Binding| match binding.module_command {
-        Some(command) => !command.is_slot_safe(),
-        None => binding.calls_modules,
-    };
-    command.handler.is_some_and(is_home)
+        && program
+            .profile()
+            .calls_modules(generation, || module_calls::names_module_command(program.code()))
 }
 
 /// Runs a command of a module for a script, which holds what the command needs.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
 use weft_config::id;
-use weft_modules::objects::value::run_pending_calls;
 use weft_modules::session::keys::SessionKey;
+use weft_modules::session::pending_calls::run_pending_calls;
 use weft_modules::session::types::{RdbFileError, TypesHost, TypesSession};
 use weft_modules::session::with_session;
 use weft_table::{NewValue, ValueRef};
@@ -68,7 +68,10 @@ impl TypesHost for ModuleHost {
     }
 
     fn free_in_background(&self, free: Box<dyn FnOnce() + Send>) {
-        self.server.background.lazyfree.free(1, 0, Box::new(FreedLater(Some(free))));
+        self.server
+            .background
+            .lazyfree
+            .free(1, 0, Box::new(FreedLater(Some(free))));
     }
 
     fn used_memory_ratio(&self) -> f32 {
@@ -94,8 +97,8 @@ impl Drop for FreedLater {
     }
 }
 
-/// Calls `run` where the code of modules may run, for a thread in exclusive mode: on the home worker if it was summoned, or
-/// while data are loaded at the start, and otherwise on this thread.
+/// Calls `run` where the code of modules may run, for a thread in exclusive mode: on the home worker if it was
+/// summoned, or while data are loaded at the start, and otherwise on this thread.
 pub fn call_modules(
     server: &Arc<Server>,
     all: &mut Exclusive<'_>,

@@ -71,10 +71,10 @@ use weft_resp::{Args, Reply};
 
 use crate::commands::context::{Binding, NextStep};
 use crate::commands::error::CommandError;
-use crate::keyspace::{Exclusive, GatePassage, lease_all_for_good};
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
+use crate::keyspace::{Exclusive, GatePassage, lease_all_for_good};
 use crate::net::client::{Client, ClientFlags, ScriptRefusal};
 use crate::net::connection::Connection;
 use crate::notify::messages::NotificationSender;
@@ -144,8 +144,7 @@ pub fn run_leased<'p>(
         Err(PrepareError::Stopped(_)) => return Outcome::Contended,
     };
     if modules::scripts::must_run_at_home(thread, &prepared.program) {
-        connection.client.script_refusal = Some(ScriptRefusal::Home);
-        return Outcome::Contended;
+        return refuse_elsewhere(connection);
     }
     let profile = prepared.program.profile();
     if thread.may_leave && (profile.is_long() || profile.queries_workers() || must_leave_only_worker(thread, profile)) {
@@ -244,6 +243,12 @@ fn find_refusal<'p>(
     let is_held = leases.iter().any(|lease| lease.cell() == slot.index());
     let can_lease = || lease_slot(pass, slot.index(), !prepared.is_read_only, connection.lease_failures).is_some();
     (!is_held && !can_lease()).then_some(ScriptRefusal::Slot(slot))
+}
+
+/// Puts off a script that calls commands of modules until it runs on the home worker.
+fn refuse_elsewhere(connection: &mut Connection) -> Outcome {
+    connection.client.script_refusal = Some(ScriptRefusal::Home);
+    Outcome::Contended
 }
 
 /// Runs a script in exclusive mode, because it calls commands of modules.

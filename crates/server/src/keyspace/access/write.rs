@@ -7,11 +7,11 @@ use weft_table::{EntryMut, EntryRef, NewValue, Removed, ValueRef};
 use weft_values::Value;
 use weft_values::hash::Hash;
 
+use crate::clients_waiting::blocking::WaitedKind;
 use crate::keyspace::effects::{Effects, Hooks, RemovalCause};
 use crate::keyspace::key_identity::LocalExpiry;
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::module_values::{note_object_unlinked, note_unlinked};
-use crate::clients_waiting::blocking::WaitedKind;
 use crate::keyspace::ready_keys::{self, ReadyKey};
 use crate::keyspace::{InterestedClients, Slot, SlotHeader, SlotTable};
 use crate::notify::keyspace_event::KeyspaceEvent;

@@ -149,7 +149,11 @@ fn copy_parameters(server: &Server) {
 ///
 /// # Errors
 /// If a file cannot be written or opened. The reason has been logged.
-pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: ThreadIndex) -> Result<(), AofFailed> {
+pub fn open_at_start(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+) -> Result<(), AofFailed> {
     let place = AofLocation::from_config(&server.config);
     place.make_directory()?;
     let files = &mut *server.persistence.aof_files.lock();

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use weft_base::DbIndex;
-use weft_modules::objects::value::AuxError;
 use weft_base::files::{FixedPath, error_text};
+use weft_modules::objects::value::AuxError;
 
 /// The reason why an RDB file was not loaded.
 #[derive(Debug)]

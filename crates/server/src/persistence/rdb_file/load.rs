@@ -10,7 +10,6 @@ use weft_config::{Config, id};
 use weft_os::atomic::{AtomicUsize, Ordering};
 use weft_rdb::dump_payload::{self, FOREIGN_VERSIONS, VERSION};
 
-use super::MAGIC_BYTES;
 use super::batch::BatchBudget;
 use super::error::{RdbFault, RdbLoadError, on_one_line};
 use super::insert::{InsertContext, LoadProgress, LoadTally};
@@ -19,6 +18,7 @@ use super::module_records::{DecodeRecords, UndecodedRecord};
 use super::reader::{CountDestination, ReadRecords, ReadState, RecordReader};
 use super::save::UnfinishedImport;
 use super::source::RdbSource;
+use super::{LAST_SHARED_VERSION, MAGIC_BYTES};
 use crate::keyspace::access::KeyCounts;
 use crate::keyspace::before_image::BeforeImages;
 use crate::keyspace::clock::AccessClock;
@@ -28,8 +28,6 @@ use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::{Exclusive, publish_due_time, publish_header};
 use crate::observability::log;
 
-/// The last version of files with the magic REDIS.
-pub(crate) const LAST_SHARED_VERSION: u32 = 11;
 /// The first version with a checksum.
 const FIRST_VERSION_WITH_CHECKSUM: u32 = 5;
 /// The length of a replication ID in bytes.

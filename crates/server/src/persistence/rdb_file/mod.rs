@@ -47,8 +47,8 @@ pub use load::{
 };
 pub use loader_threads::LoadThreads;
 pub use module_records::{
-    DecodedRecords, ModuleEncodeFailed, ModuleRecordForm, ModuleRecords, UndecodedRecord, decode,
-    decode_in_place, encode,
+    DecodedRecords, ModuleEncodeFailed, ModuleRecordForm, ModuleRecords, UndecodedRecord, decode, decode_in_place,
+    encode,
 };
 pub use rewrite_commands::{RdbToCommands, rewrite_to_commands};
 pub use save::{
@@ -62,6 +62,8 @@ use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// The length of the magic and the version in bytes.
 pub const MAGIC_BYTES: usize = 9;
+/// The last version of files with the magic REDIS.
+const LAST_SHARED_VERSION: u32 = 11;
 
 /// The opcodes of records that are not keys.
 pub mod opcode {

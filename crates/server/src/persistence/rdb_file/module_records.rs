@@ -1,10 +1,10 @@
 //! What only modules can encode and decode: their values, and their data besides the keys.
 //!
-//! The code of a module runs on one thread, and may use the whole keyspace meanwhile. So a file is written in this order:
-//! the values of modules are collected ([`crate::keyspace::module_values::find_module_keys`]), their modules encode them where modules may run
-//! ([`encode`]), and then the file is written, with the finished records in the place of these keys. A loader does the
-//! reverse: it collects the records of modules from the whole file, their modules decode them in the order of the file
-//! ([`decode`]), and then the keys are inserted.
+//! The code of a module runs on one thread, and may use the whole keyspace meanwhile. So a file is written in this
+//! order: the values of modules are collected ([`crate::keyspace::module_values::find_module_keys`]), their modules
+//! encode them where modules may run ([`encode`]), and then the file is written, with the finished records in the place
+//! of these keys. A loader does the reverse: it collects the records of modules from the whole file, their modules
+//! decode them in the order of the file ([`decode`]), and then the keys are inserted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -180,12 +180,10 @@ pub fn decode(records: Vec<UndecodedRecord>) -> DecodedRecords {
                     return (keys, Some((end_offset, RdbFault::Truncated)));
                 }
             }
-            UndecodedContent::Key(key) => {
-                match ModuleValue::decode(&key.value, &key.name, key.db.get() as u32) {
-                    Ok(value) => keys.push(DecodedKey { end_offset, key, value }),
-                    Err(error) => return (keys, Some((end_offset, RdbFault::from(error)))),
-                }
-            }
+            UndecodedContent::Key(key) => match ModuleValue::decode(&key.value, &key.name, key.db.get() as u32) {
+                Ok(value) => keys.push(DecodedKey { end_offset, key, value }),
+                Err(error) => return (keys, Some((end_offset, RdbFault::from(error)))),
+            },
         }
     }
     (keys, None)

@@ -11,9 +11,8 @@ use weft_values::Value;
 use super::buffered_writer::BufferedWriter;
 use super::error::{RdbFilePurpose, RdbSaveError};
 use super::file::RdbFile;
-use super::load::LAST_SHARED_VERSION;
 use super::module_records::ModuleRecords;
-use super::opcode;
+use super::{LAST_SHARED_VERSION, opcode};
 use crate::keyspace::access::KeyCounts;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk};
@@ -354,7 +353,10 @@ impl SaveContents<'_> {
                     match entry.value() {
                         ValueRef::Object(Value::Module(_)) => {
                             let record = module_keys.get(&(db, entry.key()));
-                            assert!(record.is_some(), "the value of a module has a record before the file is written");
+                            assert!(
+                                record.is_some(),
+                                "the value of a module has a record before the file is written"
+                            );
                             gathering.bytes.extend_from_slice(record.copied().unwrap_or_default());
                         }
                         // The newest format can represent every other value.

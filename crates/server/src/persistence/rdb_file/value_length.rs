@@ -5,8 +5,8 @@ use std::io::Read;
 use super::error::RdbFault;
 use super::source::RdbSource;
 use weft_modules::objects::io::opcode as module_opcode;
-use weft_rdb::strings::{ParsedString, RdbReader};
 use weft_rdb::dump_payload::{TYPE_EARLY_MODULE, TYPE_MODULE};
+use weft_rdb::strings::{ParsedString, RdbReader};
 use weft_rdb::{dump_payload, hashes, lists, sets, sorted_sets, streams};
 
 /// Skips a value of this type.
@@ -116,7 +116,9 @@ pub fn skip_module_elements<R: Read>(source: &mut RdbSource<R>) -> Result<(), Rd
             Ok(module_opcode::SIGNED | module_opcode::UNSIGNED) => drop(source.length()?),
             Ok(module_opcode::FLOAT) => drop(source.array::<4>()?),
             Ok(module_opcode::DOUBLE) => drop(source.array::<8>()?),
-            Ok(module_opcode::STRING) => drop(source.skip_string()?),
+            Ok(module_opcode::STRING) => {
+                source.skip_string()?;
+            }
             _ => return Err(RdbFault::damaged("Unknown opcode in module data")),
         }
     }

@@ -30,8 +30,8 @@
 //! Every slot is leased for the time of a few keys. Of a large value only a handle is taken under the lease. The value
 //! is written without a lease ([`crate::keyspace::pinned`]).
 
-mod moment;
 mod modules;
+mod moment;
 mod parts;
 mod saver;
 
@@ -42,9 +42,9 @@ use std::sync::Arc;
 use weft_base::clock::unix_ms;
 use weft_reactor::{lower_priority, parse_cpu_list, pin_to_cpus, thread_id};
 
+use crate::keyspace::Seat;
 use crate::keyspace::before_image::MAX_DATABASES;
 use crate::keyspace::clock::AccessClock;
-use crate::keyspace::Seat;
 use crate::observability::log;
 use crate::persistence::rdb_file::{KeyEncodingOptions, ModuleRecordForm, RdbChecksum, RdbFormat, RdbHeader};
 use crate::persistence::snapshot_state::{SnapshotPurpose, SnapshotState};

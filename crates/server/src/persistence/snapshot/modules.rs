@@ -5,12 +5,13 @@ use std::sync::Arc;
 use weft_base::ThreadIndex;
 use weft_cluster::slot_set::SlotSet;
 
-use crate::keyspace::{Exclusive, Seat};
 use crate::keyspace::module_values::find_module_keys;
+use crate::keyspace::{Exclusive, Seat};
 use crate::persistence::rdb_file::{KeyEncodingOptions, ModuleEncodeFailed, ModuleRecordForm, ModuleRecords, encode};
 use crate::state::{HomeStandby, Server};
 
-/// Lets the home worker wait for this thread if modules may have to encode values. The caller enters exclusive mode next.
+/// Lets the home worker wait for this thread if modules may have to encode values. The caller enters exclusive mode
+/// next.
 pub fn summon_home(server: &Server, seat: &Seat) -> Option<HomeStandby> {
     let is_needed = weft_modules::module::types::any_exist() && !server.is_home(ThreadIndex::new(seat.index()));
     is_needed.then(|| server.summon_home()).flatten()

@@ -90,7 +90,9 @@ fn capture(
             hash: key.hash,
             slot: key.slot,
         };
-        keyspace.before_images.add_record_of_moment(alone, key.db, named, record);
+        keyspace
+            .before_images
+            .add_record_of_moment(alone, key.db, named, record);
     }
     let changes = server.stats.metrics.sum(Counter::Dirty);
     let functions = match slots {

@@ -11,7 +11,9 @@ use crate::keyspace::before_image::is_large;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Keyspace, publish_header};
-use crate::persistence::rdb_file::{ModuleRecordForm, decode_in_place, LoadDestination, LoadThreads, RdbFormat, RdbLoader, load};
+use crate::persistence::rdb_file::{
+    LoadDestination, LoadThreads, ModuleRecordForm, RdbFormat, RdbLoader, decode_in_place, load,
+};
 use weft_config::Config;
 use weft_scripting::{Requester, RunParameters, ScriptRun};
 

@@ -10,6 +10,7 @@ use crate::net::listeners::AcceptedConnection;
 use crate::observability::memory;
 use crate::state::Message;
 use std::time::Duration;
+use weft_base::{ClientId, LogSequence, ParkId};
 use weft_os::time::Instant;
 use weft_reactor::DetachedConnection;
 use weft_reactor::Socket;
@@ -56,6 +57,24 @@ impl Worker {
         memory_limit::exclude_messages(&mut self.thread, balance);
     }
 
+    /// Delivers the reply of a command that ran elsewhere, with the positions in the log of its first write and of what
+    /// counts as its last one.
+    fn deliver_reply(
+        &mut self,
+        (client, park_id): (ClientId, ParkId),
+        bytes: Vec<u8>,
+        first_write: LogSequence,
+        log_sequence: LogSequence,
+    ) {
+        match self.find_parked(client, park_id) {
+            Some(token) => self.record_log_sequence(token, first_write, log_sequence),
+            // The command that a module has called.
+            None if client.get() == 0 => self.server().end_module_call_at_home(park_id, Some(bytes.clone())),
+            None => self.continue_abandoned_parts(client, park_id),
+        }
+        self.deliver_parked_reply(client, park_id, bytes);
+    }
+
     pub(crate) fn handle_message(&mut self, message: Message) {
         match message {
             Message::NewConnection(arrival) => self.accept_connection(arrival),
@@ -70,15 +89,7 @@ impl Worker {
                 bytes,
                 first_write,
                 log_sequence,
-            } => {
-                match self.find_parked(client, park_id) {
-                    Some(token) => self.record_log_sequence(token, first_write, log_sequence),
-                    // The command that a module has called.
-                    None if client.get() == 0 => self.server().end_module_call_at_home(park_id, Some(bytes.clone())),
-                    None => self.continue_abandoned_parts(client, park_id),
-                }
-                self.deliver_parked_reply(client, park_id, bytes);
-            }
+            } => self.deliver_reply((client, park_id), bytes, first_write, log_sequence),
             Message::CommandDone {
                 client,
                 park_id,

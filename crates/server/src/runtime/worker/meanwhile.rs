@@ -1,16 +1,17 @@
 //! The home worker while code of a module runs on it: it can serve its other connections.
 //!
-//! A module that runs for long calls `Yield`. Then the gate is opened for a moment, and clients get an error, or run one
-//! of the few commands that are allowed. The other workers do that by themselves. The clients of the home worker are
-//! served in a nested turn, with a state and a seat of its own:
+//! A module that runs for long calls `Yield`. Then the gate is opened for a moment, and clients get an error, or run
+//! one of the few commands that are allowed. The other workers do that by themselves. The clients of the home worker
+//! are served in a nested turn, with a state and a seat of its own:
 //!
 //! ```text
-//!   run_turn ─▶ run_batch ─▶ command of a module ─▶ Yield ─▶ gate opens ─▶ nested turn ─▶ gate closes ─▶ command goes on
+//!   run_turn ─▶ run_batch ─▶ command of a module ─▶ Yield ─▶ gate opens ─▶ nested turn ─▶ gate closes ─▶ command goes
+//!   on
 //!               plans, thread, seat: of the outer turn        │             plans, thread, seat: the spare ones
 //! ```
 //!
-//! 1. The connection of the running command is not in the table meanwhile. Connections with further requests in the outer
-//!    batch are neither read nor planned; their events are handled afterwards.
+//! 1. The connection of the running command is not in the table meanwhile. Connections with further requests in the
+//!    outer batch are neither read nor planned; their events are handled afterwards.
 //! 2. No token is used again before the outer turn ends.
 //! 3. A nested turn does not nest: a module that gives way within one has no effect on this worker.
 
@@ -20,20 +21,13 @@ use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
 use weft_reactor::Event;
 
-use super::Worker;
+use super::{Spare, Worker};
 use crate::commands::context::NextStep;
 use crate::dispatch::batch::{self, BatchConnections};
 use crate::dispatch::thread::{IdleTurns, ThreadState};
-use crate::keyspace::Seat;
 use crate::net::connection::Connection;
 use crate::state::HOME_WORKER;
 use weft_modules::module::loading;
-
-/// What a nested turn uses.
-pub(super) struct Spare {
-    thread: ThreadState,
-    seat: Seat,
-}
 
 impl Worker {
     /// Prepares for nested turns. Returns `false` if there are none: on other workers, and without modules.

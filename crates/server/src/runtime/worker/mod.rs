@@ -35,7 +35,6 @@ use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
 use crate::state::{ClientVisitor, HOME_WORKER, HomeJob, Message, SentQuery, Server, WorkerAnswer};
-use meanwhile::Spare;
 use parking::{AbandonedParts, Departure, PartialReplies};
 use pending_sends::PendingSends;
 use waits::{ClientWait, Waits};
@@ -150,6 +149,12 @@ impl HomeClients for ClientTable {
         let token = self.by_id.get(&client).copied()?;
         Some(&mut self.connection(token)?.client)
     }
+}
+
+/// What the home worker uses to serve its other connections while code of a module runs.
+struct Spare {
+    thread: ThreadState,
+    seat: Seat,
 }
 
 /// One worker.
@@ -416,10 +421,16 @@ impl Worker {
             || !self.home_jobs.is_empty()
             || (self.is_expiring && self.overloaded_worker.is_some());
         let look_again = must_look_again.then_some(Duration::from_millis(1));
-        [self.waits.retry_pause(), look_again, until_next, delayed, self.module_timer_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.waits.retry_pause(),
+            look_again,
+            until_next,
+            delayed,
+            self.module_timer_timeout(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Returns the time until a timer of a module is due, on the home worker.

@@ -22,7 +22,7 @@ fn a_call_that_is_refused_sets_the_error_number() {
     assert_eq!(run(&["", "nonsense"]), "ERRNO ENOENT");
     assert_eq!(
         run(&["E", "nonsense", "a"]),
-        "ERR unknown command 'nonsense', with args beginning with: 'a' "
+        "ERR unknown command 'nonsense', with args beginning with: 'a'"
     );
     assert_eq!(run(&["", "get"]), "ERRNO EINVAL");
     assert_eq!(run(&["E", "get"]), "ERR wrong number of arguments for 'get' command");
@@ -37,7 +37,7 @@ fn a_call_that_is_refused_sets_the_error_number() {
         "ERR Write command 'set' was called while write is not allowed."
     );
     assert_eq!(run(&["D", "set", "k", "v"]), "nothing");
-    assert_eq!(run(&["", "get", "k"]), "(nil)");
+    assert_eq!(run(&["", "get", "k"]), "-");
     assert_eq!(run(&["", "set", "k", "v"]), "OK");
     assert_eq!(
         run(&["", "lpush", "k", "v"]),
@@ -65,7 +65,7 @@ fn a_call_runs_as_the_user_if_the_module_asks() {
         client.call(&["calls.run", "CE", "get", "k"]),
         "NOPERM No permissions to access a key"
     );
-    assert_eq!(client.call(&["calls.run", "CE", "get", "a"]), "(nil)");
+    assert_eq!(client.call(&["calls.run", "CE", "get", "a"]), "-");
     let log = Client::connect(server.port).call(&["ACL", "LOG", "1"]);
     assert!(log.contains("context module object k username reader"), "{log}");
 }

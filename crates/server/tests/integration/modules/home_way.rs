@@ -37,7 +37,10 @@ fn every_client_reaches_the_home_thread() {
                 }
             })
         });
-        clients.collect::<Vec<_>>().into_iter().for_each(|client| client.join().expect("a client succeeds"));
+        clients
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|client| client.join().expect("a client succeeds"));
         let mut client = Client::connect(port);
         assert_eq!(client.call(&["GET", "shared"]), "3200", "{workers} workers");
     }
@@ -55,10 +58,18 @@ fn transactions_and_scripts_call_modules() {
             let script = "redis.call('set', KEYS[1], 1); redis.call('home.add', KEYS[1]); \
                           return {redis.call('home.check'), redis.call('get', KEYS[1])}";
             assert_eq!(client.call(&["EVAL", script, "1", "k"]), "(OK 2)");
-            let hidden = "redis.call('set', KEYS[1], 1); local name = 'ho' .. 'me.add'; return redis.call(name, KEYS[1])";
+            let hidden =
+                "redis.call('set', KEYS[1], 1); local name = 'ho' .. 'me.add'; return redis.call(name, KEYS[1])";
             let first = client.call(&["EVAL", hidden, "1", "k"]);
-            assert!(first == "2" || first.contains("in the first run of a script"), "{first}");
-            assert_eq!(client.call(&["EVAL", hidden, "1", "k"]), "2", "the second run begins at home");
+            assert!(
+                first == "2" || first.contains("in the first run of a script"),
+                "{first}"
+            );
+            assert_eq!(
+                client.call(&["EVAL", hidden, "1", "k"]),
+                "2",
+                "the second run begins at home"
+            );
             client.call(&["MULTI"]);
             client.call(&["EVAL", script, "1", "k"]);
             client.call(&["home.add", "k"]);
@@ -110,9 +121,15 @@ fn threads_of_a_module_take_turns_with_clients() {
                 })
             })
             .collect();
-        others.into_iter().for_each(|other| other.join().expect("a client succeeds"));
+        others
+            .into_iter()
+            .for_each(|other| other.join().expect("a client succeeds"));
         wait_until("the threads have ended", || client.call(&["GET", "k"]) == "2000");
-        assert_eq!(client.call(&["home.trylock"]), "1", "the module runs, which has the lock");
+        assert_eq!(
+            client.call(&["home.trylock"]),
+            "1",
+            "the module runs, which has the lock"
+        );
     }
 }
 
@@ -140,6 +157,7 @@ fn replicas_and_files_get_what_modules_write() {
         primary.kill();
         primary.start_again();
         let mut client = Client::connect(primary.port);
+        client.wait_for_info("loading", "0");
         assert_eq!(client.call(&["MGET", "a", "b", "c"]), "(2 2 3)");
     }
 }
@@ -160,10 +178,17 @@ fn slot_safe_commands_run_on_all_workers() {
             })
         })
         .collect();
-    clients.into_iter().for_each(|client| client.join().expect("a client succeeds"));
+    clients
+        .into_iter()
+        .for_each(|client| client.join().expect("a client succeeds"));
     let mut client = Client::connect(port);
     let sum: i64 = (0..16)
-        .map(|number| client.call(&["GET", &format!("k{number}")]).parse::<i64>().expect("a number"))
+        .map(|number| {
+            client
+                .call(&["GET", &format!("k{number}")])
+                .parse::<i64>()
+                .expect("a number")
+        })
         .sum();
     assert_eq!(sum, 3200);
 }

@@ -64,8 +64,5 @@ fn clocks_and_random_bytes_are_those_of_the_system() {
     let milliseconds: u64 = client.call(&["memory.clocks"]).parse().expect("a number");
     assert!((before..before + 60_000).contains(&milliseconds));
     let latest = client.call(&["LATENCY", "LATEST"]);
-    assert!(
-        latest.starts_with("((memory-event ") && latest.contains(" 5 5"),
-        "{latest}"
-    );
+    assert!(latest.contains("(memory-event ") && latest.contains(" 5 5"), "{latest}");
 }

@@ -88,11 +88,12 @@ fn counters_are_logged_and_replicated() {
     let port = server.port.to_string();
     let replica = Server::start(&["--loadmodule", &path, "--replicaof", "127.0.0.1", &port]);
     let mut client = Client::connect(server.port);
+    let mut reader = Client::connect(replica.port);
+    reader.wait_for_info("master_link_status", "up");
     for number in 0..100 {
         client.call(&["counter.add", &format!("c{}", number % 10), "1", "1000"]);
     }
     assert_eq!(client.call(&["WAIT", "1", "0"]), "1");
-    let mut reader = Client::connect(replica.port);
     assert_eq!(reader.call(&["counter.get", "c7"]), "10");
     server.kill();
     server.start_again();

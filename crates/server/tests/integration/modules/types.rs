@@ -1,5 +1,5 @@
-//! Data types of modules: files, replicas, copies and memory. The module ends the process if one of its functions runs on
-//! another thread than the others.
+//! Data types of modules: files, replicas, copies and memory. The module ends the process if one of its functions runs
+//! on another thread than the others.
 
 use std::thread;
 
@@ -11,7 +11,9 @@ use crate::harness::wait_until;
 /// Returns a field of the counts of what the module's functions have done.
 fn count(client: &mut Client, name: &str) -> String {
     let counts = client.call(&["types.counts"]);
-    let field = counts.split(' ').find_map(|field| field.strip_prefix(&format!("{name}=")));
+    let field = counts
+        .split(' ')
+        .find_map(|field| field.strip_prefix(&format!("{name}=")));
     field.expect("the module counts it").to_owned()
 }
 
@@ -38,7 +40,10 @@ fn a_value_behaves_as_a_key_of_its_type() {
         set(&mut client, "k", 7);
         assert_eq!(client.call(&["TYPE", "k"]), "types-cnt");
         assert_eq!(client.call(&["OBJECT", "ENCODING", "k"]), "raw");
-        assert_eq!(client.call(&["GET", "k"]), "WRONGTYPE Operation against a key holding the wrong kind of value");
+        assert_eq!(
+            client.call(&["GET", "k"]),
+            "WRONGTYPE Operation against a key holding the wrong kind of value"
+        );
         assert_eq!(client.call(&["SCAN", "0", "TYPE", "Types-CNT"]), "(0 (k))");
         assert_eq!(client.call(&["types.swap", "k", "8"]), "7");
         assert_eq!(client.call(&["types.get", "k"]), "8");
@@ -46,7 +51,10 @@ fn a_value_behaves_as_a_key_of_its_type() {
         assert_eq!(client.call(&["types.text", "5"]), "7");
         let usage: i64 = client.call(&["MEMORY", "USAGE", "k"]).parse().expect("a number");
         assert!(usage > 100_005 && usage < 100_500, "{usage}");
-        let sampled: i64 = client.call(&["MEMORY", "USAGE", "k", "SAMPLES", "50"]).parse().expect("a number");
+        let sampled: i64 = client
+            .call(&["MEMORY", "USAGE", "k", "SAMPLES", "50"])
+            .parse()
+            .expect("a number");
         assert_eq!(sampled - usage, 45);
         client.call(&["SET", "s", "v"]);
         let digest = client.call(&["DEBUG", "DIGEST-VALUE", "k", "s"]);
@@ -65,10 +73,17 @@ fn a_module_copies_and_restores_its_values() {
     assert_eq!(client.call(&["PEXPIRE", "k", "1000000"]), "1");
     assert_eq!(client.call(&["COPY", "k", "copy", "DB", "3"]), "1");
     assert_eq!(client.call(&["COPY", "k", "refused"]), "ERR module key failed to copy");
-    assert_eq!(client.call(&["COPY", "k", "k"]), "ERR source and destination objects are the same");
+    assert_eq!(
+        client.call(&["COPY", "k", "k"]),
+        "ERR source and destination objects are the same"
+    );
     assert_eq!(client.call(&["types.incr", "k"]), "8");
     assert_eq!(client.call(&["SELECT", "3"]), "OK");
-    assert_eq!(client.call(&["types.get", "copy"]), "10", "the module has added the database");
+    assert_eq!(
+        client.call(&["types.get", "copy"]),
+        "10",
+        "the module has added the database"
+    );
     assert_ne!(client.call(&["PTTL", "copy"]), "-1");
     assert_eq!(client.call(&["SELECT", "0"]), "OK");
     let payload = dump(&mut client, "k");
@@ -81,7 +96,11 @@ fn a_module_copies_and_restores_its_values() {
     let script = "redis.call('types.incr', 'k'); return redis.call('RESTORE', 'x', 0, redis.call('DUMP', 'k'))";
     assert_eq!(client.call(&["EVAL", script, "2", "k", "x"]), "OK");
     assert_eq!(client.call(&["types.get", "x"]), "9");
-    let replies = client.transact(&[&["COPY", "x", "y"], &["types.incr", "x", "y"], &["MEMORY", "USAGE", "nothing"]]);
+    let replies = client.transact(&[
+        &["COPY", "x", "y"],
+        &["types.incr", "x", "y"],
+        &["MEMORY", "USAGE", "nothing"],
+    ]);
     assert_eq!(replies, "(1 20 -)");
     // A payload of an unknown type.
     let other = Server::start(&[]);
@@ -203,7 +222,9 @@ fn a_dump_shows_all_values_at_one_moment() {
         }
     }
     assert!(saves > 0, "a dump is written");
-    writers.into_iter().for_each(|writer| writer.join().expect("the writer has not failed"));
+    writers
+        .into_iter()
+        .for_each(|writer| writer.join().expect("the writer has not failed"));
     let last = client.call(&["types.get", "c0"]);
     server.kill();
     server.start_again();
@@ -217,7 +238,11 @@ fn a_dump_shows_all_values_at_one_moment() {
 #[test]
 fn a_replica_gets_the_values() {
     for diskless in ["no", "yes"] {
-        let primary = start_with(4, &[&["types"]], &["--repl-diskless-sync", diskless, "--repl-diskless-sync-delay", "0"]);
+        let primary = start_with(
+            4,
+            &[&["types"]],
+            &["--repl-diskless-sync", diskless, "--repl-diskless-sync-delay", "0"],
+        );
         let mut client = Client::connect(primary.port);
         for number in 0..100 {
             set(&mut client, &format!("k{number}"), number);

@@ -234,25 +234,6 @@ fn keyspace_lines(server: &Server, samples: &KeyspaceSamples, lines: &mut InfoLi
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_shown_in_their_largest_unit() {
-        for (bytes, text) in [
-            (0, "0B"),
-            (1023, "1023B"),
-            (1024, "1.00K"),
-            (1_068_208, "1.02M"),
-            (25_276_502_016, "23.54G"),
-            (u64::MAX, "16.00E"),
-        ] {
-            assert_eq!(format_bytes(bytes), text);
-        }
-    }
-}
-
 /// Appends one line for each module.
 fn module_lines(lines: &mut InfoLines) {
     lines.push_field("module", SCRIPT_ENGINE);
@@ -277,5 +258,24 @@ fn module_lines(lines: &mut InfoLines) {
             joined(options),
         );
         lines.push_field("module", line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_shown_in_their_largest_unit() {
+        for (bytes, text) in [
+            (0, "0B"),
+            (1023, "1023B"),
+            (1024, "1.00K"),
+            (1_068_208, "1.02M"),
+            (25_276_502_016, "23.54G"),
+            (u64::MAX, "16.00E"),
+        ] {
+            assert_eq!(format_bytes(bytes), text);
+        }
     }
 }

@@ -305,7 +305,10 @@ impl Runner<'_, '_, '_> {
     ) -> Option<CommandError> {
         let held = self.access.as_held_leases();
         let reply = modules::scripts::run_for_script(self.thread, held, &mut self.client, (command, binding), *args);
-        let error = reply.bytes.strip_prefix(b"-").map(|text| text.trim_ascii_end().to_vec());
+        let error = reply
+            .bytes
+            .strip_prefix(b"-")
+            .map(|text| text.trim_ascii_end().to_vec());
         if error.is_none() {
             modules::command::count_errors(&self.thread.server, self.thread.thread_index, &reply.errors);
             self.buffers.output.bytes.extend_from_slice(&reply.bytes);

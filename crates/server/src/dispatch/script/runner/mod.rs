@@ -14,9 +14,9 @@ use std::time::Duration;
 use weft_base::SlotIndex;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
-use crate::commands::context::{Binding, HandlerMode};
-use crate::dispatch::modules;
+use crate::commands::context::Binding;
 use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
+use crate::commands::scripting::module_calls;
 use crate::dispatch::notifications::monitor_line_of_unit;
 use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory, run_parameters};
 use crate::dispatch::script::session::{DebuggedHost, KeyCopier};
@@ -459,13 +459,17 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
 }
 
 impl Runner<'_, '_, '_> {
-    /// Stops the script if it calls a command of a module that needs more than it holds: the script restarts on the home
-    /// worker, in exclusive mode. If it has made lasting changes already, the command is refused.
+    /// Stops the script if it calls a command of a module that needs more than it holds: the script restarts on the
+    /// home worker, in exclusive mode. If it has made lasting changes already, the command is refused.
     #[inline]
-    fn refuse_module_command(&mut self, command: &'static Command<Binding>, binding: Binding) -> Option<CallResult<'static>> {
-        match binding.mode {
-            HandlerMode::Module => self.refuse_at_foreign_place(command),
-            _ => None,
+    fn refuse_module_command(
+        &mut self,
+        command: &'static Command<Binding>,
+        binding: Binding,
+    ) -> Option<CallResult<'static>> {
+        match binding.needs_modules() {
+            true => self.refuse_at_foreign_place(command),
+            false => None,
         }
     }
 
@@ -477,12 +481,13 @@ impl Runner<'_, '_, '_> {
                 let text = b"ERR This Valkey command is not allowed from script".to_vec();
                 return Some(CallResult::Refused(text));
             }
-            ScriptAccess::Leased(_) if !modules::scripts::runs_at_home(command) => return None,
+            ScriptAccess::Leased(_) if !module_calls::runs_at_home(command) => return None,
             ScriptAccess::Leased(_) => {}
         }
         self.program.profile().note_module_call(loading::generation());
         if !self.may_restart || self.run.has_written() {
-            let text = "ERR A command of a module cannot be called after writes in the first run of a script; run it again";
+            let text =
+                "ERR A command of a module cannot be called after writes in the first run of a script; run it again";
             return Some(CallResult::Refused(text.as_bytes().to_vec()));
         }
         self.restart_for(ScriptRefusal::Home);
