@@ -272,15 +272,6 @@ pub fn find_by_name(name: &[u8], ignores_case: bool) -> Option<&'static DataType
     TYPES.read().iter().find(is_it).copied()
 }
 
-/// Returns `true` if every module with types handles errors of reading data. Otherwise a full synchronization goes
-/// through a file.
-pub fn all_handle_io_errors() -> bool {
-    TYPES
-        .read()
-        .iter()
-        .all(|known| known.module().is_none_or(|module| module.handles_io_errors()))
-}
-
 /// Creates a type (`CreateDataType`). Returns `None` if the name, the version or the callbacks are not valid.
 ///
 /// # Safety

@@ -9,7 +9,9 @@ thread_local! {
 }
 
 /// An object with an address of its own.
-struct Object(#[allow(dead_code)] u8);
+struct Object {
+    _byte: u8,
+}
 
 impl AutomaticObject for Object {
     unsafe fn free(pointer: *mut Self) {
@@ -22,11 +24,11 @@ impl AutomaticObject for Object {
 #[test]
 fn owns_objects_only_once_enabled() {
     let memory = AutomaticMemory::default();
-    let early = Box::into_raw(Box::new(Object(0)));
+    let early = Box::into_raw(Box::new(Object { _byte: 0 }));
     memory.own(early);
     assert!(!memory.disown(early));
     memory.enable();
-    let objects: Vec<*mut Object> = (0..5).map(|_| Box::into_raw(Box::new(Object(0)))).collect();
+    let objects: Vec<*mut Object> = (0..5).map(|_| Box::into_raw(Box::new(Object { _byte: 0 }))).collect();
     objects.iter().for_each(|object| memory.own(*object));
     memory.own(std::ptr::null_mut::<Object>());
     assert!(memory.disown(objects[1]));
