@@ -28,7 +28,7 @@ pub(super) fn run(
     let path = String::from_utf8_lossy(args.argument(2)).into_owned();
     let words = |from: usize| args.iter().skip(from).map(<[u8]>::to_vec).collect::<Vec<Vec<u8>>>();
     let result = match command.full_name {
-        "module|load" => load(session, &path, &words(3), None),
+        "module|load" => load(session, &path, &words(3)),
         "auth" | "hello" => return login::run(session, args),
         "module|loadex" => load_with_settings(session, &path, &words(3)),
         _ => unload(session, &path),
@@ -55,7 +55,12 @@ type Settings = Vec<(Vec<u8>, Vec<u8>)>;
 /// Loads a module with the settings and arguments of LOADEX.
 fn load_with_settings(session: &mut ModuleSession<'_, '_>, path: &str, words: &[Vec<u8>]) -> Result<(), String> {
     let (settings, args) = parse_settings(words).ok_or_else(|| LOAD_ERROR.to_owned())?;
-    load(session, path, args, Some(settings))
+    if !settings.is_empty() {
+        // As in Valkey, where a setting that the module has not registered makes the load fail: here no module can.
+        log::warning!("Module {path} failed to load: parameters of modules are not offered yet");
+        return Err(LOAD_ERROR.to_owned());
+    }
+    load(session, path, args)
 }
 
 /// Parses `[CONFIG name value ...] [ARGS arg ...]`. Returns `None` after a line in the log if that is invalid.
@@ -84,10 +89,9 @@ fn parse_settings(words: &[Vec<u8>]) -> Option<(Settings, &[Vec<u8>])> {
     }
 }
 
-/// Loads a module. `settings` are those of LOADEX.
-pub fn load(session: &mut dyn Session, path: &str, args: &[Vec<u8>], settings: Option<Settings>) -> Result<(), String> {
+/// Loads a module.
+pub fn load(session: &mut dyn Session, path: &str, args: &[Vec<u8>]) -> Result<(), String> {
     let failed = || LOAD_ERROR.to_owned();
-    let _ = &settings;
     let module = loading::load(session, path, args).map_err(|error: LoadError| {
         log::warning!("{error}");
         failed()
@@ -174,7 +178,7 @@ pub fn load_configured(server: &Arc<Server>) -> Result<(), ModuleFailed> {
                 .split_first()
                 .map_or((&b""[..], words.as_slice()), |(path, args)| (path, args));
             let path = String::from_utf8_lossy(path);
-            let is_loaded = load(session, &path, args, None).is_ok();
+            let is_loaded = load(session, &path, args).is_ok();
             if !is_loaded {
                 log::warning!("Can't load module from {path}: server aborting");
             }
