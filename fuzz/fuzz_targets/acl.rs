@@ -10,7 +10,7 @@ use weft_acl::{CommandCatalogue, SelectorDefaults, UserRules, merge_selectors, p
 fn defaults(all_channels: bool) -> SelectorDefaults<'static> {
     static CATALOGUE: OnceLock<CommandCatalogue> = OnceLock::new();
     SelectorDefaults {
-        catalogue: CATALOGUE.get_or_init(|| CommandCatalogue::of_table([])),
+        catalogue: CATALOGUE.get_or_init(|| CommandCatalogue::of_table([], 0, &[])),
         all_channels,
     }
 }

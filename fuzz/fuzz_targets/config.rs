@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use libfuzzer_sys::fuzz_target;
 use weft_config::command_line::CommandLine;
-use weft_config::{Config, RewriteScope, StartAction};
+use weft_config::{Config, RewriteScope, RewrittenDirectives, StartAction};
 
 /// Words that read other files, or create some.
 const EXCLUDED: [&[u8]; 4] = [b"include", b"logfile", b"dir", b"loadmodule"];
@@ -25,7 +25,7 @@ fn check_file(text: &[u8]) {
         return;
     };
     // A blank at the end of a line, where the last of several addresses is empty, is lost the first time.
-    let first = config.rewritten(text, &[], RewriteScope::ChangedOnly);
+    let first = config.rewritten(text, &RewrittenDirectives::default(), RewriteScope::ChangedOnly);
     let second = rewrite(&first);
     assert_eq!(
         String::from_utf8_lossy(&rewrite(&second)),
@@ -36,7 +36,7 @@ fn check_file(text: &[u8]) {
 /// Rewrites a file that was rewritten before.
 fn rewrite(text: &[u8]) -> Vec<u8> {
     match load(text) {
-        Ok(config) => config.rewritten(text, &[], RewriteScope::ChangedOnly),
+        Ok(config) => config.rewritten(text, &RewrittenDirectives::default(), RewriteScope::ChangedOnly),
         Err(error) => panic!("{error}\nin {:?}", String::from_utf8_lossy(text)),
     }
 }
