@@ -58,6 +58,10 @@ unsafe extern "C" fn subscribe_to_keyspace_events(
     let Some((context, function)) = context.zip(function) else {
         return ERR;
     };
+    // Commands that run meanwhile would not know where to run.
+    if session::current(|session| session.is_exclusive()) != Some(true) {
+        return ERR;
+    }
     keyspace_events::subscribe(&context.module, wanted, function);
     OK
 }

@@ -1,22 +1,21 @@
 //! The keyspace events that modules subscribe to.
 //!
-//! A module gets an event on the home worker, soon after the command that has caused it: commands of other clients may
-//! come between, and the reply may be sent before. The events of a key come in the order of its changes. A command that
-//! the client sends after the reply, to a module, runs after the events of the command before.
+//! A module gets an event while the command runs that has caused it, on the home worker: what it writes is a part of
+//! the command's unit. Subscriptions change only in exclusive mode, so a command finds the same ones from its start to
+//! its end.
 //!
-//! The function of a module may write, and so cause events. It does not get those itself, nor do the modules whose
-//! functions have led to the write: otherwise two modules would call each other for ever. A module may ask for them
-//! with `ALLOW_NESTED_KEYSPACE_NOTIFICATIONS`.
+//! The function of a module may write, and so cause events. It does not get those itself, but all other functions do. A
+//! module may ask for them with `ALLOW_NESTED_KEYSPACE_NOTIFICATIONS`.
 
-use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use parking_lot::Mutex;
 
 use super::{Module, options};
 use crate::invoke;
+use crate::objects::blocked_client::CallbackKind;
 use crate::objects::context::{Caller, Context};
 use crate::objects::string::ModuleString;
 use crate::session::{self, Session};
@@ -61,6 +60,8 @@ struct Subscription {
     module: Arc<Module>,
     classes: i32,
     function: EventFunction,
+    /// `true` while the function runs.
+    is_running: AtomicBool,
 }
 
 static SUBSCRIPTIONS: Mutex<Vec<Arc<Subscription>>> = Mutex::new(Vec::new());
@@ -68,36 +69,28 @@ static SUBSCRIPTIONS: Mutex<Vec<Arc<Subscription>>> = Mutex::new(Vec::new());
 static CLASSES: AtomicI32 = AtomicI32::new(0);
 
 /// An event of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyEvent {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyEvent<'a> {
     /// Its class, one of [`classes`].
     pub class: i32,
     /// Its name.
-    pub name: &'static str,
+    pub name: &'a str,
     /// The database of the key.
     pub db: u32,
     /// The key.
-    pub key: Box<[u8]>,
-    /// The modules whose functions have led to the event, by the addresses of their [`Module`].
-    pub causes: Vec<usize>,
+    pub key: &'a [u8],
 }
 
-thread_local! {
-    /// The modules whose functions for events run on this thread, and those that have led to that.
-    static CAUSES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+/// Ends the run of a subscription's function.
+struct EndedRun<'a> {
+    subscription: &'a Subscription,
+    /// `true` if the function was running already.
+    was_running: bool,
 }
 
-/// Returns the modules that have led to what this thread does now.
-pub fn causes() -> Vec<usize> {
-    CAUSES.with_borrow(Vec::clone)
-}
-
-/// Restores the causes that a thread had before.
-struct FormerCauses(Vec<usize>);
-
-impl Drop for FormerCauses {
+impl Drop for EndedRun<'_> {
     fn drop(&mut self) {
-        CAUSES.set(std::mem::take(&mut self.0));
+        self.subscription.is_running.store(self.was_running, Ordering::Release);
     }
 }
 
@@ -124,6 +117,7 @@ pub fn subscribe(module: &Arc<Module>, classes: i32, function: EventFunction) {
         module: module.clone(),
         classes,
         function,
+        is_running: AtomicBool::new(false),
     }));
     update_classes(&subscriptions);
     drop(subscriptions);
@@ -135,36 +129,38 @@ pub fn subscribe(module: &Arc<Module>, classes: i32, function: EventFunction) {
     });
 }
 
-/// Calls the subscribers of an event.
-pub fn deliver(session: &mut dyn Session, event: &KeyEvent) {
+/// Calls the subscribers of an event. `caller` is the client whose command has caused it.
+pub fn deliver(session: &mut dyn Session, event: &KeyEvent<'_>, caller: &Caller) {
     let subscriptions = SUBSCRIPTIONS.lock().clone();
     for subscription in subscriptions {
         let module = &subscription.module;
         if subscription.classes & event.class == 0 || module.is_unloaded() {
             continue;
         }
-        let id = Arc::as_ptr(module) as usize;
-        let is_cause = event.causes.contains(&id);
-        if is_cause && !module.has_option(options::ALLOW_NESTED_KEYSPACE_NOTIFICATIONS) {
+        let was_running = subscription.is_running.load(Ordering::Acquire);
+        if was_running && !module.has_option(options::ALLOW_NESTED_KEYSPACE_NOTIFICATIONS) {
             continue;
         }
-        let mut causes = event.causes.clone();
-        causes.push(id);
-        let _former = FormerCauses(CAUSES.replace(causes));
-        call(&subscription, session, event);
+        subscription.is_running.store(true, Ordering::Release);
+        let _ended = EndedRun {
+            subscription: &subscription,
+            was_running,
+        };
+        call(&subscription, session, event, caller);
     }
 }
 
-fn call(subscription: &Subscription, session: &mut dyn Session, event: &KeyEvent) {
+fn call(subscription: &Subscription, session: &mut dyn Session, event: &KeyEvent<'_>, caller: &Caller) {
     let caller = Caller {
         db: event.db,
-        ..Caller::none()
+        ..caller.clone()
     };
     let context = Context::new(subscription.module.clone(), caller);
     context.reply_state.discard();
+    context.blocked.kind.set(CallbackKind::KeyEvent);
     let name = CString::new(event.name).unwrap_or_default();
     invoke::call_into(&subscription.module, session, || {
-        let key = ModuleString::create(&event.key);
+        let key = ModuleString::create(event.key);
         // SAFETY: the context, the name and the string live until the function has returned.
         unsafe {
             (subscription.function)(context.as_pointer(), event.class, name.as_ptr(), key);

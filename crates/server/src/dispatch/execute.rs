@@ -2,14 +2,15 @@
 
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
-use crate::keyspace::GatePassage;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
+use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::Client;
 use crate::net::connection::Connection;
-use crate::state::UnservedKeys;
+use crate::state::{DeferredReply, ModuleWait, UnservedKeys};
 use weft_command_table::spec::CommandFlags;
+use weft_reactor::OutputMark;
 
 use super::accounting::{CommandEnd, record_command, write_error};
 use super::admit::WRITE_FLAGS;
@@ -18,8 +19,9 @@ use super::hot_keys;
 use super::notifications::{Caller, queue_notifications};
 use super::record::{self, CommandLogThresholds};
 use super::request::{Outcome, Request};
+use super::serve::PausedOperations;
 use super::thread::{LeasedCall, ThreadState};
-use super::{execution_order, propagate, redirect, serve, slot_stats};
+use super::{execution_order, modules, propagate, redirect, serve, slot_stats};
 
 /// The commands without one of these flags change nothing.
 const CHANGING_FLAGS: CommandFlags = WRITE_FLAGS.union(CommandFlags::ADMIN);
@@ -150,6 +152,10 @@ pub(super) fn run_with_handler<'p>(
         thread.note_failure(command.full_name);
     }
     if next_step.is_unfinished() {
+        if let NextStep::BlockByModule(wait) = next_step {
+            thread.unserved.extend(unserved.map(|unserved| *unserved));
+            return leave_blocked_by_module(thread, request, connection, wait, (before, failed));
+        }
         if !matches!(next_step, NextStep::Background(_) | NextStep::Block(_)) {
             // The run that produces the reply is the one that is counted.
             connection.output.truncate(before);
@@ -228,6 +234,12 @@ fn call_handler<'p>(
     let dirty = thread.effects.dirty;
     // Read under the leases: a client that registered interest in one of the keys did so under leases, too.
     thread.effects.hooks = thread.server.keyspace.hooks.current();
+    let held = match held {
+        HeldLeases::Exclusive(all) if thread.effects.hooks.intersects(Hooks::MODULE_EVENTS) => {
+            return call_handler_for_modules(thread, request, keys, all, connection, handler);
+        }
+        held => held,
+    };
     let (frame, served) = thread.split_frame();
     let server = frame.server;
     let call = LeasedCall {
@@ -272,6 +284,87 @@ fn call_handler<'p>(
         next_step: context.next_step,
         unserved,
     }
+}
+
+/// Calls a handler in exclusive mode, and lets modules have its keyspace events within the unit; see [`call_handler`].
+#[cold]
+fn call_handler_for_modules<'p>(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    planned: &[PlannedKey],
+    all: &mut Exclusive<'p>,
+    connection: &mut Connection,
+    handler: impl FnOnce(&mut Context<'_, 'p>) -> CommandResult,
+) -> HandlerEnd {
+    let Connection {
+        client, input, output, ..
+    } = connection;
+    let (command, args, dirty) = (request.command, request.args(input), thread.effects.dirty);
+    let db = client.db;
+    let call = LeasedCall {
+        command,
+        args,
+        planned,
+        held: HeldLeases::Exclusive(all),
+        pass: None,
+    };
+    let mut context = thread.split_frame().0.context(call, client, output);
+    let result = handler(&mut context);
+    let mut next_step = std::mem::take(&mut context.next_step);
+    drop(context);
+    execution_order::note_call(client, &next_step, args.iter());
+    let runs_again = next_step.is_restarted();
+    let mut unserved = None;
+    if runs_again {
+        thread.effects.log_writer.discard_call();
+    } else {
+        modules::key_events::end_command(thread, all, client, (db, args), &mut next_step, dirty);
+        thread.effects.log_writer.end_measured_unit();
+        unserved = serve::serve_for_modules(thread, all, client.id, PausedOperations::default());
+    }
+    let call = LeasedCall {
+        command,
+        args,
+        planned,
+        held: HeldLeases::Exclusive(all),
+        pass: None,
+    };
+    let mut context = thread.split_frame().0.context(call, client, output);
+    queue_notifications(&mut context, runs_again, Caller::Client);
+    if context.keys.effects.log_writer.has_pending_ops() {
+        let sequence = propagate::commit_unit(context.keys.effects);
+        context.client.record_write(sequence);
+    }
+    HandlerEnd {
+        result,
+        next_step,
+        unserved,
+    }
+}
+
+/// Ends the run of a command during which a module has blocked its client. The reply, which begins at a mark and may be
+/// an error, is withheld until the module unblocks the client. The command is counted then.
+#[cold]
+fn leave_blocked_by_module(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    connection: &mut Connection,
+    mut wait: Box<ModuleWait>,
+    (before, failed): (OutputMark, bool),
+) -> Outcome {
+    connection.apply_reply_mode(before);
+    let now = thread.timer.raw();
+    wait.nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
+    thread.ticks = now;
+    wait.command = request.command.id as usize;
+    wait.request_bytes = request.plan.end - request.plan.start;
+    let args = request.args(&connection.input);
+    wait.logged_command = Some(record::logged_command(request.command, args, &connection.client));
+    wait.withheld = Some(DeferredReply {
+        output: connection.output.split_off(before),
+        failed,
+    });
+    Outcome::After(NextStep::BlockByModule(wait))
 }
 
 /// Ends the run of a command that has not replied: it runs again, elsewhere or later.

@@ -13,9 +13,10 @@ use super::background::DetachedCommand;
 use super::execute::{apply_effects, check_migrating_slot, delete_expired_and_run, reply_redirection, run_handler};
 use super::expired_sources::{self, SourceLeases};
 use super::leases::lease_slot;
+use super::pins::{self, PinWait};
 use super::request::{Outcome, Request};
 use super::thread::{IdleTurns, ThreadState};
-use super::{modules, pins, script};
+use super::{modules, script};
 
 /// The number of keys above which commands leave the worker. Leasing and looking up one key takes about 40 ns.
 const MAX_KEYS_ON_WORKER: usize = if cfg!(feature = "simulated") { 20 } else { 5000 };
@@ -174,12 +175,39 @@ pub fn run_exclusive_serving(
         HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep => {}
     }
     let held = HeldLeases::Exclusive(all);
+    if let Some(wait) = find_wait_of_leased_command(thread, request, keys, &held, connection) {
+        connection.awaited_thaw = wait.awaited_thaw();
+        return Outcome::Contended;
+    }
     let outcome = match expired_sources::must_delete_expired(thread, request.command) {
         true => delete_expired_and_run(thread, None, request, keys, held, connection),
         false => run_handler(thread, None, request, keys, held, connection),
     };
     apply_effects(thread);
     outcome
+}
+
+/// Returns what a command in exclusive mode has to wait for that would run under leases if modules did not get its
+/// keyspace events: the end of a MIGRATE, or large values that are pinned or not saved.
+#[inline]
+fn find_wait_of_leased_command(
+    thread: &ThreadState,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    held: &HeldLeases<'_, '_>,
+    connection: &Connection,
+) -> Option<PinWait> {
+    let is_leased = request.binding.mode == HandlerMode::Leased && !request.binding.needs_modules();
+    if !is_leased || !thread.home_events.concern(request.command.spec.flags) {
+        return None;
+    }
+    let keyspace = &thread.server.keyspace;
+    let is_marked =
+        |key: &PlannedKey| key.is_write && keyspace.slots.header(key.slot.index()).has_pinned_or_unsaved_values();
+    match keys.iter().any(is_marked) {
+        true => pins::find_wait(keyspace, request, keys, held, connection),
+        false => None,
+    }
 }
 
 /// Returns `true` if a command leaves the worker because of its number of keys. Only commands on data do: blocking

@@ -23,19 +23,20 @@ use weft_base::ThreadIndex;
 use weft_table::{Removed, ValueRef};
 use weft_values::Value;
 
-use crate::keyspace::GatePassage;
 use crate::keyspace::effects::{Effects, RemovalCause};
-use crate::keyspace::eviction::{EvictionAttempt, EvictionContext, EvictionPolicy};
+use crate::keyspace::eviction::{EvictionAccess, EvictionAttempt, EvictionContext, EvictionPolicy};
+use crate::keyspace::{Exclusive, GatePassage};
 use crate::notify::messages::NotificationSender;
 use crate::observability::memory;
 use crate::observability::metrics::Counter;
 use crate::replication::ReplicationState;
-use crate::state::Server;
+use crate::state::{HOME_WORKER, Message, Server};
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
 use super::effects::free_removed_values;
+use super::modules::key_events;
 use super::thread::{MemoryLimit, ThreadState};
 
 /// The minimum that a thread may allocate between two checks, however little memory remains, in bytes.
@@ -58,7 +59,40 @@ pub fn evict_to_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     if room.cell.is_some() && room.batch == thread.batches && memory::thread_balance() < room.look_at {
         return;
     }
-    check_limit(thread, pass);
+    match thread.home_events.include_changes() {
+        true => request_eviction(thread),
+        false => check_limit(thread, &mut EvictionAccess::Passage(pass)),
+    }
+}
+
+/// Does the same in exclusive mode, and lets modules have the events of evicted keys. Returns `true` if the limit was
+/// checked, after which commands may be admitted that were not before.
+#[cold]
+pub fn evict_for_modules(thread: &mut ThreadState, all: &mut Exclusive<'_>) -> bool {
+    let has_limit = thread.tunables.max_memory != 0;
+    if has_limit {
+        check_limit(thread, &mut EvictionAccess::Exclusive(all));
+    }
+    has_limit
+}
+
+/// Lets the home worker evict keys if memory is above the limit, because modules get the events of that there.
+#[cold]
+fn request_eviction(thread: &mut ThreadState) {
+    let state = match excess_bytes(thread) {
+        0 => LimitState::WithinLimit,
+        _ if !may_evict(thread) => LimitState::WithinLimit,
+        _ if thread.replication_state.contains(ReplicationState::IMPORT_MODE) => LimitState::Full,
+        _ if thread.tunables.eviction_policy.is_none() => LimitState::Full,
+        _ if thread.server.is_home(thread.thread_index) => LimitState::Evicting,
+        _ => {
+            if !thread.server.modules.is_eviction_requested.swap(true, Ordering::AcqRel) {
+                thread.server.worker(HOME_WORKER).send(Message::EvictDue);
+            }
+            LimitState::Retry
+        }
+    };
+    set_limit_state(thread, state);
 }
 
 /// Returns `true` if [`evict_to_limit`] would check the limit now.
@@ -117,7 +151,7 @@ pub fn publish_balance(thread: &mut ThreadState) {
 }
 
 #[inline(never)]
-fn check_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
+fn check_limit(thread: &mut ThreadState, access: &mut EvictionAccess<'_, '_>) {
     if thread.memory_limit.batch != thread.batches {
         (thread.memory_limit.batch, thread.memory_limit.spent) = (thread.batches, Duration::ZERO);
     }
@@ -128,7 +162,7 @@ fn check_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
         _ if thread.replication_state.contains(ReplicationState::IMPORT_MODE) => LimitState::Full,
         wanted => match thread.tunables.eviction_policy {
             None => LimitState::Full,
-            Some(policy) => evict(thread, pass, policy, wanted),
+            Some(policy) => evict(thread, access, policy, wanted),
         },
     };
     set_limit_state(thread, room);
@@ -182,7 +216,12 @@ fn may_evict(thread: &ThreadState) -> bool {
 }
 
 /// Evicts until `needed_bytes` bytes are free, memory usage is within the limit, or the time is over.
-fn evict(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolicy, needed_bytes: u64) -> LimitState {
+fn evict(
+    thread: &mut ThreadState,
+    access: &mut EvictionAccess<'_, '_>,
+    policy: EvictionPolicy,
+    needed_bytes: u64,
+) -> LimitState {
     let limit = thread.tunables.eviction_time;
     // A limit of zero still evicts a few keys, since the clock is not read earlier.
     if thread.memory_limit.spent > limit.saturating_mul(TIME_LIMITS_PER_BATCH)
@@ -196,7 +235,7 @@ fn evict(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolic
     let start = Instant::now();
     let (mut keys, mut busy, mut freed) = (0u32, 0, 0);
     let attempt_result = loop {
-        match evict_one(thread, pass, policy) {
+        match evict_one(thread, access, policy) {
             (EvictionAttempt::Evicted, bytes) => (keys, busy, freed) = (keys + 1, 0, freed + bytes),
             (EvictionAttempt::NoCandidate, _) => break LimitState::Full,
             (EvictionAttempt::Busy, _) => busy += 1,
@@ -209,7 +248,7 @@ fn evict(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolic
         if busy == BUSY_ATTEMPTS {
             break LimitState::Retry;
         }
-        if is_late || pass.gate_is_closing() {
+        if is_late || access.gate_is_closing() {
             break LimitState::Evicting;
         }
     };
@@ -222,20 +261,23 @@ fn evict(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolic
 }
 
 /// Evicts one key if possible. Also returns the bytes that were freed.
-fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolicy) -> (EvictionAttempt, u64) {
+fn evict_one(
+    thread: &mut ThreadState,
+    access: &mut EvictionAccess<'_, '_>,
+    policy: EvictionPolicy,
+) -> (EvictionAttempt, u64) {
     let start = Instant::now();
-    let server = &thread.server;
+    let server = &thread.server.clone();
     let context = EvictionContext {
         keyspace: &server.keyspace,
-        pass,
         thread_index: thread.thread_index,
         clock: thread.clock,
         samples: thread.tunables.eviction_samples,
         is_lazy: thread.tunables.lazy_eviction,
     };
-    let notify = &mut |effects: &mut Effects| {
-        NotificationSender::new(server, effects, thread.thread_index).send_recorded_effects(None)
-    };
+    let thread_index = thread.thread_index;
+    let notify =
+        &mut |effects: &mut Effects| NotificationSender::new(server, effects, thread_index).send_recorded_effects(None);
     debug_assert!(
         thread.effects.removed.is_empty(),
         "what earlier commands have removed is freed before a key is evicted"
@@ -244,7 +286,7 @@ fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionP
     let attempt = thread
         .memory_limit
         .chooser
-        .evict(policy, &context, &mut thread.effects, notify);
+        .evict(policy, &context, access, &mut thread.effects, notify);
     // What the key took is not freed yet.
     let allocated = memory::thread_balance() - balance;
     exclude_bytes(server, &mut thread.memory_limit, thread.thread_index, allocated);
@@ -254,6 +296,11 @@ fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionP
         !thread.effects.removed.is_empty(),
         "an evicted key is removed, and no other one"
     );
+    if let EvictionAccess::Exclusive(all) = access
+        && attempt == EvictionAttempt::Evicted
+    {
+        key_events::end_deletion(thread, all);
+    }
     debug_assert!(
         !thread.effects.log_writer.has_pending_ops(),
         "the deletion of an evicted key has a sequence number when the lease ends"

@@ -37,6 +37,7 @@ mod exec_queries;
 pub mod execute;
 pub mod execution_order;
 mod expired_sources;
+pub mod home_events;
 mod hot_keys;
 pub mod import_stream;
 pub mod leased;

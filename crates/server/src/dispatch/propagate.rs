@@ -5,6 +5,7 @@ use crate::keyspace::effects::Effects;
 use crate::propagation::LogTarget;
 use crate::state::NextStep;
 use weft_base::{DbIndex, LogSequence};
+use weft_resp::Args;
 
 /// Ends a call. The log repeats the call if the dirty count has grown since it was `dirty`, either verbatim or in the
 /// form that the handler chose.
@@ -16,7 +17,18 @@ pub(super) fn propagate_call(keys: &mut Keys<'_, '_>, next_step: &NextStep, dirt
 /// Like [`propagate_call`], for some of the targets.
 #[cold]
 pub(super) fn propagate_call_to(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64, targets: LogTarget) {
-    let effects = &mut *keys.effects;
+    propagate_effects(keys.effects, (keys.db, keys.args), after, dirty, targets);
+}
+
+/// Like [`propagate_call_to`], once the access to the keys has ended.
+#[cold]
+pub(super) fn propagate_effects(
+    effects: &mut Effects,
+    (db, args): (DbIndex, Args<'_>),
+    after: &NextStep,
+    dirty: u64,
+    targets: LogTarget,
+) {
     if matches!(
         after,
         NextStep::Defer | NextStep::RunInBackground(_) | NextStep::RetryAsWriter
@@ -27,7 +39,7 @@ pub(super) fn propagate_call_to(keys: &mut Keys<'_, '_>, after: &NextStep, dirty
     }
     let changed = effects.dirty > dirty;
     let target = effects.hooks.log_target().intersection(targets);
-    effects.log_writer.end_call(target, keys.db, changed, keys.args.iter());
+    effects.log_writer.end_call(target, db, changed, args.iter());
 }
 
 /// Assigns a sequence number to the records of the unit, under the leases of the commands, and returns it.

@@ -40,6 +40,7 @@ use crate::persistence::rdb_file::{InFlightBytes, InFlightShare};
 use crate::state::Server;
 
 use super::execute::{apply_effects, run_handler};
+use super::home_events::HomeEvents;
 use super::plan::{CommandPlan, Plans, RequestKind};
 use super::replay::ReplayClient;
 use super::request::Request;
@@ -64,6 +65,7 @@ pub(super) fn is_local(command: &Command<Binding>, binding: Binding, keys: &[Pla
     };
     binding.mode == HandlerMode::Leased
         && !binding.needs_modules()
+        && !HomeEvents::current().concern(flags)
         && !binding.has_undeclared_keys
         && flags.contains(CommandFlags::WRITE)
         && !flags.intersects(CommandFlags::BLOCKING.union(CommandFlags::ADMIN))

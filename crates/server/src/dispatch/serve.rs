@@ -32,10 +32,10 @@ use crate::commands::error::CommandError;
 use crate::commands::perform_blocked;
 use crate::commands::permission::{self, WaiterDenial};
 use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, is_expired, read_entry};
-use crate::keyspace::effects::{ClientNotification, Effects};
+use crate::keyspace::effects::{ClientNotification, Effects, Hooks};
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::ready_keys::{ReadyKey, blocking_kind_of};
-use crate::keyspace::{GatePassage, Slot, SlotHeader, WriteLease};
+use crate::keyspace::{Exclusive, GatePassage, Slot, SlotHeader, WriteLease};
 use crate::net::client::Client;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::metrics::Counter;
@@ -45,6 +45,7 @@ use weft_os::time::Instant;
 
 use super::admit;
 use super::execution_order;
+use super::modules::key_events;
 use super::notifications::{FORGOTTEN_KEYS_PER_TRACKED_KEY, send_early_broadcasts};
 use super::propagate;
 use super::thread::{LeasedCall, ThreadState};
@@ -77,6 +78,29 @@ pub(super) struct ServingContext<'s, 'h, 'p> {
     pub paused: PausedOperations,
     /// The service of calls of modules.
     pub module_service: ModuleService,
+    /// How the events of operations reach modules.
+    pub key_events: ServedEvents,
+}
+
+/// How the keyspace events of the operations of waiting clients reach modules.
+#[derive(Default)]
+pub(super) enum ServedEvents {
+    /// As notifications, like those of other clients.
+    #[default]
+    Sent,
+    /// Serving stops after an operation that has caused events. The caller lets modules have them, and goes on with the
+    /// interrupted operation.
+    Interrupt(Option<InterruptedOperation>),
+}
+
+/// An operation that was performed, and has no record in the log yet: modules get its events before.
+pub(super) struct InterruptedOperation {
+    waiter: Arc<Waiter>,
+    reply: Vec<u8>,
+    error: Option<CommandError>,
+    /// The number of changes before it.
+    dirty: u64,
+    start: Instant,
 }
 
 /// The service of waiters that are calls of modules. The home worker serves one of them at a time, in exclusive mode:
@@ -148,6 +172,8 @@ pub(super) struct RefusedKeys {
     pub paused: VecDeque<UnservedKey>,
     /// Those of `contended` whose next waiter is a call of a module.
     pub for_home: VecDeque<ReadyKey>,
+    /// Those that were not served to the end because an operation was interrupted.
+    pub interrupted: VecDeque<ReadyKey>,
     /// All of them.
     keys: HashSet<ReadyKey>,
 }
@@ -232,6 +258,7 @@ fn serve_ready_keys<'p>(
         refused_slots: HashSet::new(),
         paused,
         module_service: ModuleService::Refused,
+        key_events: ServedEvents::Sent,
     };
     let mut refused = serve_keys(ready.into(), &mut service);
     if !refused.for_home.is_empty() {
@@ -250,6 +277,11 @@ pub(super) fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingCon
     let mut refused = RefusedKeys::default();
     let paused = context.paused;
     let mut serving = WaiterService { context };
+    if let ServedEvents::Interrupt(interrupted) = &mut serving.context.key_events
+        && let Some(operation) = interrupted.take()
+    {
+        serving.end_operation(operation);
+    }
     while let Some(key) = ready.pop_front() {
         // Several commands of a unit may have listed the key. The reason for its refusal lasts until the unit ends.
         if refused.keys.contains(&key) {
@@ -259,6 +291,11 @@ pub(super) fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingCon
         let effects = &mut *serving.context.effects;
         // A key that became ready again on the way has been served to the end, or is refused.
         ready.extend(effects.ready.drain(..).filter(|other| *other != key));
+        if serving.is_interrupted() {
+            ready.push_front(key);
+            refused.interrupted = ready;
+            return refused;
+        }
         if let Err(RefusedQueues { reason, queues }) = result {
             let held_up = HeldUpWaiters::new(serving.waiters_in(&key, &queues));
             refused.add(key, reason, held_up, paused);
@@ -323,6 +360,9 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
                 true => Err(ServiceRefusal::Pause),
                 false => self.serve_queue(key, &line),
             };
+            if self.is_interrupted() {
+                return Ok(());
+            }
             if let Err(reason) = served {
                 refused.get_or_insert_with(|| refused_for(reason)).queues.push(line);
             }
@@ -417,6 +457,9 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
                     true => self.perform_module_call(&waiter, target),
                     false => self.perform_operation(&waiter, target),
                 }
+                if self.is_interrupted() {
+                    return Ok(());
+                }
             }
         }
     }
@@ -486,24 +529,53 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         self.mark_served(waiter);
         let result = perform_blocked::perform(waiter, key, self, &mut reply);
         execution_order::note_served(waiter.client);
+        let operation = InterruptedOperation {
+            waiter: waiter.clone(),
+            reply: bytes,
+            error: result.err(),
+            dirty,
+            start,
+        };
+        match &mut self.context.key_events {
+            ServedEvents::Interrupt(interrupted) if key_events::has_events(self.context.effects) => {
+                *interrupted = Some(operation);
+            }
+            ServedEvents::Interrupt(_) | ServedEvents::Sent => self.end_operation(operation),
+        }
+    }
+
+    /// Returns `true` if modules have to get the events of an operation before serving goes on.
+    fn is_interrupted(&self) -> bool {
+        matches!(self.context.key_events, ServedEvents::Interrupt(Some(_)))
+    }
+
+    /// Propagates an operation that was performed, and completes its reply.
+    fn end_operation(&mut self, operation: InterruptedOperation) {
+        let InterruptedOperation {
+            waiter,
+            mut reply,
+            error,
+            dirty,
+            start,
+        } = operation;
         propagate::propagate_served(self.context.effects, waiter.db, dirty);
         self.notification_sender().send_recorded_effects(Some(waiter.client));
         if waiter.tracks_reads {
-            self.track_read_keys(waiter);
+            self.track_read_keys(&waiter);
         }
-        let failed = result.is_err();
-        if let Err(error) = result {
-            bytes.clear();
-            self.write_error(&error, &mut bytes);
+        let failed = error.is_some();
+        if let Some(error) = error {
+            reply.clear();
+            self.write_error(&error, &mut reply);
         }
         let served = ServeResult {
-            reply: bytes,
+            reply,
             nanoseconds: start.elapsed().as_nanos() as u64,
             is_error: failed,
             refusal: None,
             log_sequence: LogSequence::NONE,
         };
-        self.context.served_waiters.push((waiter.clone(), served));
+        self.context.served_waiters.push((waiter, served));
     }
 
     /// Tracks the keys that a served client has read. The change that made one of them ready has removed it from the
@@ -704,14 +776,107 @@ pub(super) fn serve_unit<'p>(
 ) -> Option<Box<UnservedKeys>> {
     thread.effects.log_writer.end_measured_unit();
     let mut further_leases = Vec::new();
-    let unserved = match thread.effects.ready.is_empty() {
-        true => None,
-        false => serve_unit_ready(thread, pass, &mut further_leases, held, client),
+    let unserved = match (thread.effects.ready.is_empty(), held) {
+        (true, _) => None,
+        (false, HeldLeases::Exclusive(all)) if thread.effects.hooks.intersects(Hooks::MODULE_EVENTS) => {
+            // The unit may have begun a pause.
+            let paused = PausedOperations::current(&thread.server);
+            let unserved = serve_for_modules(thread, all, client.id, paused);
+            let (server, seat) = (&thread.server, thread.thread_index);
+            NotificationSender::new(server, &mut thread.effects, seat).send_recorded_effects(Some(client.id));
+            unserved
+        }
+        (false, held) => serve_unit_ready(thread, pass, &mut further_leases, held, client),
     };
     if thread.effects.log_writer.has_pending_ops() {
         client.record_write(propagate::commit_unit(&mut thread.effects));
     }
     unserved
+}
+
+/// Serves the clients that wait for keys that a command or a unit of client `changed_by` made ready, in exclusive mode,
+/// and lets modules have the keyspace events of each operation within its unit. Returns the keys that could not be
+/// served.
+#[cold]
+pub(super) fn serve_for_modules(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    changed_by: ClientId,
+    paused: PausedOperations,
+) -> Option<Box<UnservedKeys>> {
+    let mut ready = VecDeque::from(std::mem::take(&mut thread.effects.ready));
+    let mut interrupted = None;
+    let mut contended = VecDeque::new();
+    while !ready.is_empty() || interrupted.is_some() {
+        let mut served = serve_until_event(
+            thread,
+            all,
+            (Some(changed_by), paused),
+            std::mem::take(&mut ready),
+            interrupted,
+        );
+        interrupted = served.1;
+        ready = std::mem::take(&mut served.0.interrupted);
+        contended.append(&mut served.0.contended);
+        if !served.0.paused.is_empty() {
+            // The client gets its reply before the pause ends.
+            thread.unserved.push(UnservedKeys {
+                keys: served.0.paused,
+                failures: 0,
+            });
+        }
+    }
+    contended_keys(contended)
+}
+
+/// Serves keys until an operation has caused events, and lets modules have these. Returns the keys that are left, and
+/// the operation, which is not propagated yet.
+pub(super) fn serve_until_event(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    (changed_by, paused): (Option<ClientId>, PausedOperations),
+    ready: VecDeque<ReadyKey>,
+    interrupted: Option<InterruptedOperation>,
+) -> (RefusedKeys, Option<InterruptedOperation>) {
+    let delivers = key_events::can_deliver(thread);
+    let mut held = HeldLeases::Exclusive(all);
+    let mut service = ServingContext {
+        held: &mut held,
+        pass: None,
+        access: AccessContext {
+            now_ms: unix_ms(),
+            clock: &thread.clock,
+            counts: &thread.server.keyspace.counts,
+            thread_index: thread.thread_index,
+            should_touch: true,
+        },
+        effects: &mut thread.effects,
+        changed_by,
+        server: &thread.server,
+        served_waiters: &mut thread.served,
+        further_leases: &mut Vec::new(),
+        refused_slots: HashSet::new(),
+        paused,
+        module_service: ModuleService::Refused,
+        key_events: match delivers {
+            true => ServedEvents::Interrupt(interrupted),
+            false => ServedEvents::Sent,
+        },
+    };
+    let mut refused = serve_keys(ready, &mut service);
+    let interrupted = match service.key_events {
+        ServedEvents::Interrupt(interrupted) => interrupted,
+        ServedEvents::Sent => None,
+    };
+    if interrupted.is_some() {
+        let mut client = Client::new(ClientId::new(0), thread.now_ms, thread.thread_index);
+        key_events::deliver(thread, held, &mut client, None);
+    }
+    if !refused.for_home.is_empty() {
+        let keys = std::mem::take(&mut refused.for_home);
+        thread.server.serve_module_calls_at_home(keys);
+    }
+    (refused, interrupted)
 }
 
 fn serve_unit_ready<'p>(

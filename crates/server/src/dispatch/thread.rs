@@ -31,6 +31,7 @@ use weft_command_table::registry::Command;
 use weft_os::sync::OnceLock;
 use weft_os::time::{SystemTime, UNIX_EPOCH};
 
+use super::home_events::HomeEvents;
 use super::script_buffers::ScriptBuffers;
 use super::tunables::Tunables;
 
@@ -64,12 +65,16 @@ pub struct ThreadState {
     pub view_version: u64,
     /// `true` if clients that a transaction has killed are not closed yet. None is killed within a passage.
     pub has_killed_clients: bool,
+    /// The events that modules get on the home worker, as of the last passage of the gate.
+    pub home_events: HomeEvents,
     /// The direction in which the slot of the admitted command moves, if it does.
     pub moving: Option<SlotMigration>,
     /// The home worker, while this thread is in exclusive mode and runs code of modules there.
     pub home_standby: Option<HomeStandby>,
     /// `true` while the home worker uses this state, because this thread has lent it.
     pub is_lent_to_home: bool,
+    /// `true` if threads of modules that hold the lock of a thread-safe context use this state.
+    pub is_for_locks: bool,
     /// The replication state bits at the last passage of the gate.
     pub replication_state: ReplicationState,
     /// A copy of the configuration parameters that commands read.
@@ -171,9 +176,11 @@ impl ThreadState {
             view_version: 0,
             has_killed_clients: false,
             unit_time: None,
+            home_events: HomeEvents::default(),
             moving: None,
             home_standby: None,
             is_lent_to_home: false,
+            is_for_locks: false,
             replication_state: server.replication.state_bits(),
             tunables,
             may_leave: true,
@@ -244,6 +251,7 @@ impl ThreadState {
         self.acl_version = acl_version;
         self.replication_state = self.server.replication.state_bits();
         self.effects.keeps_expired = self.replication_state.expiry_is_remote();
+        self.home_events = HomeEvents::current();
         self.has_killed_clients = self.server.clients.directory.has_killed_clients();
         self.refresh_cluster_view();
     }

@@ -441,6 +441,7 @@ pub(super) fn exec_commands<'p>(
         script::abandon_transaction(thread, connection, before);
         parts.clear();
     }
+    modules::key_events::run_jobs(thread, held.reborrow(), &mut connection.client);
     let unserved = serve::serve_unit(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     let nanoseconds = record_exec(thread, request, connection, start, false);
@@ -511,7 +512,7 @@ fn run_queued_command<'p>(
     pass: Option<&'p GatePassage<'p>>,
     transaction: &Transaction,
     queued: &QueuedCommand,
-    held: HeldLeases<'_, 'p>,
+    mut held: HeldLeases<'_, 'p>,
     connection: &mut Connection,
 ) -> NextStep {
     let (command, binding) = resolve_queued(queued);
@@ -543,7 +544,7 @@ fn run_queued_command<'p>(
         command,
         args,
         planned: transaction.keys_of(queued),
-        held,
+        held: held.reborrow(),
         pass,
     };
     thread.effects.hooks = thread.server.keyspace.hooks.current();
@@ -556,6 +557,18 @@ fn run_queued_command<'p>(
     }
     let (result, next_step) = run_handler(binding, &mut context, shown_time);
     execution_order::note_call(context.client, &next_step, args.iter());
+    if modules::key_events::are_due(&context.keys) {
+        drop(context);
+        modules::key_events::deliver_in_transaction(thread, held.reborrow(), client);
+        let call = LeasedCall {
+            command,
+            args,
+            planned: transaction.keys_of(queued),
+            held: held.reborrow(),
+            pass,
+        };
+        context = thread.split_frame().0.context(call, client, output);
+    }
     publish_call(&mut context, &next_step, dirty);
     drop(context);
     let failed = result.is_err();

@@ -13,7 +13,7 @@ use crate::state::{UnservedKey, UnservedKeys};
 use super::effects::free_removed_values;
 use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::propagate;
-use super::serve::{ModuleService, PausedOperations, ServingContext, notify_served_clients, serve_keys};
+use super::serve::{ModuleService, PausedOperations, ServedEvents, ServingContext, notify_served_clients, serve_keys};
 use super::thread::ThreadState;
 
 /// The maximum number of keys of one list that a worker attempts to serve in a turn.
@@ -135,6 +135,7 @@ fn attempt_key(
         refused_slots: std::mem::take(refused_slots),
         paused,
         module_service: ModuleService::Refused,
+        key_events: ServedEvents::Sent,
     };
     service.effects.hooks = thread.server.keyspace.hooks.current();
     let mut refused = serve_keys(VecDeque::from([unserved.key]), &mut service);

@@ -43,6 +43,8 @@ bitflags::bitflags! {
         const LOCAL_EXPIRY = 1 << 6;
         /// Slots are being exported: the target of the migration gets their writes.
         const LOG_EXPORTS = 1 << 7;
+        /// Modules have subscribed to keyspace events: commands that may cause them run on the home worker.
+        const MODULE_EVENTS = 1 << 8;
         /// Writes are logged for at least one target.
         const LOG = Self::LOG_FILE.bits() | Self::LOG_REPLICAS.bits() | Self::LOG_EXPORTS.bits();
         /// Other clients are notified of what commands do.
@@ -103,8 +105,10 @@ pub struct Change {
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// An event to publish.
+    /// An event to publish. The modules that have subscribed to it do not have it yet.
     Event(KeyspaceEvent),
+    /// An event to publish, which modules have got.
+    DeliveredEvent(KeyspaceEvent),
     /// Cached copies of the key become invalid.
     Value,
 }

@@ -16,6 +16,8 @@
 //! key deleted there would have to be kept, which frees no memory. Keys that MIGRATE is moving stay, and so do those of
 //! slots that are being imported.
 
+use std::ops::Deref;
+
 use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::EntryRef;
 use weft_values::Value;
@@ -26,7 +28,7 @@ use super::effects::{Effects, Hooks, RemovalCause};
 use super::expiry::{OnExpired, queue_blocked_clients_of_slot};
 use super::key_identity::NamedKey;
 use super::module_values::note_unlinked;
-use super::{GatePassage, Keyspace, SlotTable, publish_header};
+use super::{Exclusive, GatePassage, Keyspace, ReadLease, Slot, SlotHeader, SlotTable, WriteLease, publish_header};
 use crate::notify::keyspace_event::KeyspaceEvent;
 use weft_base::slots::SLOTS;
 
@@ -115,12 +117,77 @@ pub enum EvictionAttempt {
     NoCandidate,
 }
 
+/// The access of a thread that evicts keys.
+pub enum EvictionAccess<'a, 'p> {
+    /// A passage of the gate. The thread holds no lease.
+    Passage(&'a GatePassage<'p>),
+    /// Exclusive mode. The caller ends the unit of each key.
+    Exclusive(&'a mut Exclusive<'p>),
+}
+
+/// A slot whose keys can be read.
+enum ReadableSlot<'l> {
+    Leased(ReadLease<'l>),
+    Owned(&'l Slot),
+}
+
+impl Deref for ReadableSlot<'_> {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        match self {
+            ReadableSlot::Leased(lease) => lease,
+            ReadableSlot::Owned(slot) => slot,
+        }
+    }
+}
+
+/// A slot whose keys can be deleted.
+enum WritableSlot<'l> {
+    Leased(WriteLease<'l>),
+    Owned(&'l SlotHeader, &'l mut Slot),
+}
+
+impl WritableSlot<'_> {
+    fn parts_mut(&mut self) -> (&SlotHeader, &mut Slot) {
+        match self {
+            WritableSlot::Leased(lease) => lease.parts_mut(),
+            WritableSlot::Owned(header, slot) => (header, slot),
+        }
+    }
+}
+
+impl EvictionAccess<'_, '_> {
+    fn try_read(&self, slot: usize) -> Option<ReadableSlot<'_>> {
+        match self {
+            EvictionAccess::Passage(pass) => pass.try_read(slot).map(ReadableSlot::Leased),
+            EvictionAccess::Exclusive(all) => Some(ReadableSlot::Owned(all.cell(slot))),
+        }
+    }
+
+    fn try_write(&mut self, slot: usize) -> Option<WritableSlot<'_>> {
+        match self {
+            EvictionAccess::Passage(pass) => pass.try_write(slot).map(WritableSlot::Leased),
+            EvictionAccess::Exclusive(all) => {
+                let (header, slot) = all.parts_mut(slot);
+                Some(WritableSlot::Owned(header, slot))
+            }
+        }
+    }
+
+    /// Returns `true` if another thread waits for exclusive mode.
+    pub fn gate_is_closing(&self) -> bool {
+        match self {
+            EvictionAccess::Passage(pass) => pass.gate_is_closing(),
+            EvictionAccess::Exclusive(_) => false,
+        }
+    }
+}
+
 /// The parameters of an eviction.
-pub struct EvictionContext<'a, 'p> {
+pub struct EvictionContext<'a> {
     /// The keys.
     pub keyspace: &'a Keyspace,
-    /// The passage through the gate. The thread holds no lease.
-    pub pass: &'a GatePassage<'p>,
     /// The thread's row of the counters.
     pub thread_index: ThreadIndex,
     /// The access clock.
@@ -136,7 +203,8 @@ impl EvictionPool {
     pub fn evict(
         &mut self,
         policy: EvictionPolicy,
-        context: &EvictionContext<'_, '_>,
+        context: &EvictionContext<'_>,
+        access: &mut EvictionAccess<'_, '_>,
         effects: &mut Effects,
         notify: OnExpired<'_>,
     ) -> EvictionAttempt {
@@ -152,14 +220,14 @@ impl EvictionPool {
             self.pool.clear();
         }
         for only_saved in [true, false] {
-            let any_slot_serves = self.sample_slots(context, only_saved);
+            let any_slot_serves = self.sample_slots(context, access, only_saved);
             if !only_saved && !any_slot_serves {
                 // All keys that count are being imported, and no client can access them.
                 self.pool.clear();
                 return EvictionAttempt::NoCandidate;
             }
             while let Some(candidate) = self.pool.pop() {
-                if evict_candidate(&candidate, policy, context, effects, notify) {
+                if evict_candidate(&candidate, policy, context, access, effects, notify) {
                     return EvictionAttempt::Evicted;
                 }
             }
@@ -169,8 +237,13 @@ impl EvictionPool {
 
     /// Samples a few keys, starting at a random slot. Returns `true` if there is a slot from which keys may be evicted,
     /// even if it is busy.
-    fn sample_slots(&mut self, context: &EvictionContext<'_, '_>, only_saved: bool) -> bool {
-        let slots = context.pass.domain();
+    fn sample_slots(
+        &mut self,
+        context: &EvictionContext<'_>,
+        access: &EvictionAccess<'_, '_>,
+        only_saved: bool,
+    ) -> bool {
+        let slots = &context.keyspace.slots;
         let start = fastrand::usize(..SLOTS);
         let wanted = match self.policy.order {
             EvictionOrder::Random => 1,
@@ -186,7 +259,7 @@ impl EvictionPool {
             if !may_serve || (only_saved && header.is_unsaved()) || header.is_importing() {
                 continue;
             }
-            let Some(lease) = context.pass.try_read(slot) else {
+            let Some(lease) = access.try_read(slot) else {
                 any_slot_serves = true;
                 busy += 1;
                 if busy == MAX_BUSY_SLOTS {
@@ -224,7 +297,7 @@ impl EvictionPool {
         db: DbIndex,
         slot: usize,
         wanted: usize,
-        context: &EvictionContext<'_, '_>,
+        context: &EvictionContext<'_>,
     ) -> usize {
         let policy = self.policy;
         table.sample(fastrand::u64(..), wanted, policy.is_volatile_only, &mut |entry| {
@@ -264,7 +337,8 @@ fn has_candidates(policy: EvictionPolicy, keyspace: &Keyspace) -> bool {
 fn evict_candidate(
     candidate: &EvictionCandidate,
     policy: EvictionPolicy,
-    context: &EvictionContext<'_, '_>,
+    context: &EvictionContext<'_>,
+    access: &mut EvictionAccess<'_, '_>,
     effects: &mut Effects,
     notify: OnExpired<'_>,
 ) -> bool {
@@ -273,7 +347,8 @@ fn evict_candidate(
     } = candidate;
     let (db, slot, hash) = (*db, *slot, *hash);
     let keyspace = context.keyspace;
-    let Some(mut lease) = context.pass.try_write(slot.index()) else {
+    let is_unit = matches!(access, EvictionAccess::Passage(_));
+    let Some(mut lease) = access.try_write(slot.index()) else {
         return false;
     };
     effects.hooks = keyspace.hooks.current();
@@ -313,7 +388,10 @@ fn evict_candidate(
     if !effects.hooks.is_empty() {
         record_eviction(effects, db, name, context.is_lazy);
     }
-    notify(effects);
+    if is_unit {
+        effects.log_writer.commit();
+        notify(effects);
+    }
     publish_header(header, data);
     if let Some(watching) = data.watching() {
         watching.mark_key(db, name, false);
@@ -334,7 +412,6 @@ fn record_eviction(effects: &mut Effects, db: DbIndex, name: &[u8], lazy: bool) 
     if effects.is_logging() {
         let word: &[u8] = if lazy { b"UNLINK" } else { b"DEL" };
         effects.log_also(db, &[word, name]);
-        effects.log_writer.commit();
     }
     if effects.hooks.intersects(Hooks::EVENTS) {
         effects.record_event(db, name, KeyspaceEvent::EVICTED);

@@ -11,7 +11,7 @@ use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
-use super::access::{TableCounts, is_expired, value_due_ms};
+use super::access::{HeldLeases, TableCounts, is_expired, value_due_ms};
 use super::effects::{Effects, ExpiredKey, Hooks, RemovalCause};
 use super::key_identity::NamedKey;
 use super::module_values::note_unlinked;
@@ -136,34 +136,18 @@ fn expire_slot(
         return Some(false);
     }
     let mut fields = FieldExpiry::new(now_ms, effects.hooks, data.watching().is_some());
+    let position = (keyspace, thread_index, now_ms);
     for db in DbIndex::all(data.databases()) {
-        let table = data.table_mut(db);
-        let before = TableCounts::of_table(table);
-        let from = removed.len();
-        fields.volatile = 0;
-        // A key still exists in the millisecond of its expiry.
-        let until_ms = now_ms.saturating_sub(1);
-        more |= table.expire_due(until_ms, KEYS_PER_LEASE, &mut removed, &mut |name, value| {
-            fields.expire_fields(name, value)
-        });
-        let gone = removed[from..].iter().filter(|key| value_due_ms(key.value()).is_some());
-        let volatile = fields.volatile - gone.count() as i64;
-        keyspace.counts.add_volatile(thread_index, db, volatile);
-        let after = TableCounts::of_table(table);
-        keyspace.counts.add_difference(thread_index, db, before, after);
-        if let Some(watching) = data.watching() {
-            for key in &removed[from..] {
-                watching.mark_key(db, key.key(), false);
-            }
-            // Those that lost all fields are among the removed keys.
-            for hash in fields.changed.iter().filter(|hash| !hash.is_emptied) {
-                watching.mark_key(db, &hash.name, true);
-            }
-        }
-        if !effects.hooks.is_empty() {
-            record_expired(effects, db, &removed[from..], &mut fields.changed);
-        }
-        fields.changed.clear();
+        more |= expire_in_database(
+            position,
+            data,
+            db,
+            KEYS_PER_LEASE,
+            &mut fields,
+            &mut removed,
+            effects,
+            true,
+        );
     }
     effects.log_writer.commit();
     notify(effects);
@@ -180,9 +164,96 @@ fn expire_slot(
     Some(more)
 }
 
-/// Records deletions for the hooks that are set: keys, and hashes that lost fields.
+/// Deletes due keys of one database of a slot, at most so many. Returns `true` if more are due. Each key is a unit if
+/// `ends_units` is set; otherwise all belong to the caller's unit.
+fn expire_in_database(
+    (keyspace, thread_index, now_ms): (&Keyspace, ThreadIndex, u64),
+    data: &mut Slot,
+    db: DbIndex,
+    keys_max: usize,
+    fields: &mut FieldExpiry,
+    removed: &mut Vec<Removed<Value>>,
+    effects: &mut Effects,
+    ends_units: bool,
+) -> bool {
+    let table = data.table_mut(db);
+    let before = TableCounts::of_table(table);
+    let from = removed.len();
+    fields.volatile = 0;
+    // A key still exists in the millisecond of its expiry.
+    let until_ms = now_ms.saturating_sub(1);
+    let more = table.expire_due(until_ms, keys_max, removed, &mut |name, value| {
+        fields.expire_fields(name, value)
+    });
+    let gone = removed[from..].iter().filter(|key| value_due_ms(key.value()).is_some());
+    let volatile = fields.volatile - gone.count() as i64;
+    keyspace.counts.add_volatile(thread_index, db, volatile);
+    let after = TableCounts::of_table(table);
+    keyspace.counts.add_difference(thread_index, db, before, after);
+    if let Some(watching) = data.watching() {
+        for key in &removed[from..] {
+            watching.mark_key(db, key.key(), false);
+        }
+        // Those that lost all fields are among the removed keys.
+        for hash in fields.changed.iter().filter(|hash| !hash.is_emptied) {
+            watching.mark_key(db, &hash.name, true);
+        }
+    }
+    if !effects.hooks.is_empty() {
+        record_expired(effects, db, &removed[from..], &mut fields.changed, ends_units);
+    }
+    fields.changed.clear();
+    more
+}
+
+/// Deletes the next due key of a slot that the caller holds, or due fields of hashes, as a part of the caller's unit.
+/// Returns `true` if there was something to delete: more may be due.
+pub fn expire_next_in_unit(
+    keyspace: &Keyspace,
+    held: &mut HeldLeases<'_, '_>,
+    slot: SlotIndex,
+    thread_index: ThreadIndex,
+    now_ms: u64,
+    effects: &mut Effects,
+) -> bool {
+    effects.hooks = keyspace.hooks.current();
+    let Some((header, data)) = held.writable_slot(slot) else {
+        return false;
+    };
+    if header.is_importing() || header.has_pinned_or_unsaved_values() {
+        return false;
+    }
+    let mut removed = Vec::new();
+    let mut fields = FieldExpiry::new(now_ms, effects.hooks, data.watching().is_some());
+    let position = (keyspace, thread_index, now_ms);
+    for db in DbIndex::all(data.databases()) {
+        expire_in_database(position, data, db, 1, &mut fields, &mut removed, effects, false);
+        if !removed.is_empty() || fields.removed > 0 {
+            break;
+        }
+    }
+    let has_expired = !removed.is_empty() || fields.removed > 0;
+    publish_header(header, data);
+    header.hint.set_due(data.next_due_ms());
+    queue_blocked_clients_of_slot(keyspace, data, slot, effects);
+    effects.expired_keys += removed.len() as u64 - fields.emptied;
+    effects.expired_fields += fields.removed as u64;
+    for removed in removed {
+        effects.discard_removed(removed, RemovalCause::Expiry);
+    }
+    has_expired
+}
+
+/// Records deletions for the hooks that are set: keys, and hashes that lost fields. Each of them is a unit if
+/// `ends_units` is set.
 #[cold]
-fn record_expired(effects: &mut Effects, db: DbIndex, removed: &[Removed<Value>], hashes: &mut Vec<ExpiredFields>) {
+fn record_expired(
+    effects: &mut Effects,
+    db: DbIndex,
+    removed: &[Removed<Value>],
+    hashes: &mut Vec<ExpiredFields>,
+    ends_units: bool,
+) {
     let (events, tracking) = (
         effects.hooks.intersects(Hooks::EVENTS),
         effects.hooks.intersects(Hooks::TRACKING),
@@ -197,7 +268,9 @@ fn record_expired(effects: &mut Effects, db: DbIndex, removed: &[Removed<Value>]
         if emptied && effects.is_logging() {
             effects.log_expired(db, &name);
         }
-        effects.log_writer.end_unit();
+        if ends_units {
+            effects.log_writer.end_unit();
+        }
         if events {
             effects.record_event(db, &name, FIELDS_EXPIRED);
             if emptied {
@@ -210,7 +283,9 @@ fn record_expired(effects: &mut Effects, db: DbIndex, removed: &[Removed<Value>]
     }
     for key in removed.iter().filter(|key| !is_emptied_hash(key)) {
         record_deletion(effects, db, key);
-        effects.log_writer.end_unit();
+        if ends_units {
+            effects.log_writer.end_unit();
+        }
     }
 }
 
@@ -393,6 +468,31 @@ pub fn delete_keys_found_expired_in_pass(
         let (header, data) = lease.parts_mut();
         publish_header(header, data);
         queue_blocked_clients_of_slot(keyspace, data, SlotIndex::from_index(*slot), effects);
+    }
+}
+
+/// Deletes the keys that readers found expired, in slots that the caller holds. What is recorded is a part of the
+/// caller's unit.
+#[cold]
+pub fn delete_keys_found_expired_in_unit(
+    keyspace: &Keyspace,
+    held: &mut HeldLeases<'_, '_>,
+    thread_index: ThreadIndex,
+    now_ms: u64,
+    effects: &mut Effects,
+) {
+    for key in std::mem::take(&mut effects.expired) {
+        if let Some((header, data)) = held.writable_slot(key.slot) {
+            let is_unsaved = header.is_unsaved();
+            if delete_key_found_expired(keyspace, data, is_unsaved, &key, thread_index, now_ms, effects) {
+                effects.expired_keys += 1;
+                publish_header(header, data);
+                queue_blocked_clients_of_slot(keyspace, data, key.slot, effects);
+            }
+        }
+        if key.should_publish_miss {
+            effects.record_event(key.db, &key.name, KeyspaceEvent::MISSED);
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::state::Server;
 use weft_base::slots::cluster_slot;
 use weft_config::{id, keyspace_events};
 use weft_modules::module::keyspace_events::{self as module_events, KeyEvent};
+use weft_modules::objects::context::Caller;
 use weft_os::time::Instant;
 
 /// The longest time for which a thread that is no worker waits for a full mailbox before it goes on.
@@ -138,18 +139,22 @@ impl<'a> NotificationSender<'a> {
         stats.add(self.counter_row, slot, SlotFigure::BytesOut, bytes as u64);
     }
 
-    /// Publishes an event of a module. The modules that have subscribed to it get it otherwise.
-    pub fn publish_event_now(&mut self, db: DbIndex, name: &[u8], event: KeyspaceEvent) {
+    /// Publishes an event of a module. Unless `is_delivered` is set, modules that have subscribed to it get it later.
+    pub fn publish_event_now(&mut self, db: DbIndex, name: &[u8], event: KeyspaceEvent, is_delivered: bool) {
         let classes = self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
         self.publish_event(classes, db, name, event);
+        if !is_delivered && i64::from(module_events::subscribed_classes()) & class_flag(event.class) != 0 {
+            self.send_to_modules(vec![(db, name.into(), event)]);
+        }
     }
 
-    /// Sends events to the home worker, for modules that have subscribed to their classes.
+    /// Sends events to the home worker, for modules that have subscribed to their classes. Only for events that no
+    /// command on that worker has caused.
     #[cold]
-    fn send_to_modules(&self, events: Vec<KeyEvent>) {
+    fn send_to_modules(&self, events: Vec<(DbIndex, Box<[u8]>, KeyspaceEvent)>) {
         self.server.run_session_at_home(move |session| {
-            for event in &events {
-                module_events::deliver(session, event);
+            for (db, key, event) in &events {
+                module_events::deliver(session, &module_event(*db, key, *event), &Caller::none());
             }
         });
     }
@@ -244,15 +249,10 @@ impl<'a> NotificationSender<'a> {
                 ChangeKind::Event(event) => {
                     self.publish_event(classes, db, &name, event);
                     if of_modules & class_flag(event.class) != 0 {
-                        for_modules.push(KeyEvent {
-                            class: class_flag(event.class) as i32,
-                            name: event.name,
-                            db: db.get() as u32,
-                            key: name,
-                            causes: module_events::causes(),
-                        });
+                        for_modules.push((db, name, event));
                     }
                 }
+                ChangeKind::DeliveredEvent(event) => self.publish_event(classes, db, &name, event),
                 ChangeKind::Value => self.invalidate_key(name, changed_by),
             }
         }
@@ -357,8 +357,18 @@ pub fn wait_until_read(server: &Server, worker: ThreadIndex, limit: Duration, mu
     }
 }
 
+/// Returns an event as modules get it.
+pub fn module_event(db: DbIndex, key: &[u8], event: KeyspaceEvent) -> KeyEvent<'_> {
+    KeyEvent {
+        class: class_flag(event.class) as i32,
+        name: event.name,
+        db: db.get() as u32,
+        key,
+    }
+}
+
 /// Returns the letter of `notify-keyspace-events` that enables a class.
-fn class_flag(class: EventClass) -> i64 {
+pub fn class_flag(class: EventClass) -> i64 {
     match class {
         EventClass::Generic => keyspace_events::GENERIC,
         EventClass::String => keyspace_events::STRING,
@@ -432,6 +442,7 @@ pub fn stop_tracking(server: &Server, client: &mut Client) {
 /// Updates the hook for keyspace events to the configured classes and those that modules have subscribed to.
 pub fn update_event_hook(server: &Server) {
     let classes = server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
-    let is_on = classes != 0 || module_events::subscribed_classes() != 0;
-    server.keyspace.hooks.set(Hooks::EVENTS, is_on);
+    let has_modules = module_events::subscribed_classes() != 0;
+    server.keyspace.hooks.set(Hooks::EVENTS, classes != 0 || has_modules);
+    server.keyspace.hooks.set(Hooks::MODULE_EVENTS, has_modules);
 }

@@ -71,6 +71,13 @@ pub struct RewrittenCommands {
     last_op: usize,
 }
 
+/// The state of a call that is interrupted by others, as detached by [`LogWriter::suspend_call`].
+pub struct SuspendedCall {
+    repeat: Propagation,
+    instead: Vec<u8>,
+    forced: LogTarget,
+}
+
 /// A thread's writer for the propagation log.
 #[derive(Default)]
 pub struct LogWriter {
@@ -152,6 +159,25 @@ impl LogWriter {
     pub fn discard_call(&mut self) {
         self.repeat = Propagation::Verbatim;
         self.forced = LogTarget::empty();
+    }
+
+    /// Detaches the state of the current call, because others run within it. Its additional commands stay, and those of
+    /// the other calls follow them.
+    pub fn suspend_call(&mut self) -> SuspendedCall {
+        let suspended = SuspendedCall {
+            repeat: self.repeat,
+            instead: std::mem::take(&mut self.instead),
+            forced: self.forced,
+        };
+        self.discard_call();
+        suspended
+    }
+
+    /// Attaches what [`Self::suspend_call`] has returned.
+    pub fn resume_call(&mut self, suspended: SuspendedCall) {
+        self.repeat = suspended.repeat;
+        self.instead = suspended.instead;
+        self.forced = suspended.forced;
     }
 
     /// Detaches the propagation requested by a call on copies of its keys. It is attached again when the result is

@@ -17,7 +17,8 @@ use weft_base::{ParkId, ThreadIndex};
 use weft_modules::session::Session;
 use weft_os::sync::mpsc::{RecvTimeoutError, sync_channel};
 
-use super::{BlockedClientEvent, Message, Server};
+use super::{BlockedClientEvent, Message, Server, UnservedKeys};
+use crate::keyspace::effects::ExpiredKey;
 use crate::keyspace::ready_keys::ReadyKey;
 
 /// The worker on which the code of modules runs.
@@ -38,6 +39,15 @@ pub trait HomeThread {
     fn handle_blocked_client(&mut self, event: BlockedClientEvent);
     /// Calls the functions of the timers of modules that are due.
     fn run_due_timers(&mut self);
+    /// Deletes keys that readers have found expired, and lets modules have the events.
+    fn delete_found_expired(&mut self, keys: Vec<ExpiredKey>);
+    /// Deletes expired keys of the slots that are due, for as long as a slice of expiry lasts, and lets modules have the
+    /// events.
+    fn expire_due_keys(&mut self);
+    /// Evicts keys while memory is above the limit, and lets modules have the events.
+    fn evict_keys(&mut self);
+    /// Serves the clients that wait for keys, and lets modules have the events.
+    fn serve_waiters(&mut self, keys: UnservedKeys);
 }
 
 /// A job for the home worker.

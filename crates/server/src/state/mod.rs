@@ -67,7 +67,7 @@ pub use background_work::{
 pub use collect_clients::{ClientCollection, ClientVisitorHost, close_killed_clients};
 pub use home::{HOME_WORKER, HomeJob, HomeThread};
 pub use links::{DebuggedClients, SessionRegistration};
-pub use module_waits::{BlockedClientEvent, EndedModuleWait, ModuleWait};
+pub use module_waits::{BlockedClientEvent, DeferredReply, EndedModuleWait, ModuleWait};
 pub use modules::{HomeStandby, Modules, StandbyJobs};
 pub use moving_connections::MovingConnections;
 pub use parts::ServerParts;

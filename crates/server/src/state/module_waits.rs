@@ -16,6 +16,7 @@ use super::Server;
 use crate::clients_waiting::blocking::Waiter;
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::observability::commandlog::LoggedCommand;
+use weft_reactor::Output;
 
 /// The wait of a client that a module has blocked.
 pub struct ModuleWait {
@@ -35,6 +36,16 @@ pub struct ModuleWait {
     pub request_bytes: usize,
     /// The form in which logs show the command, if a log may need it.
     pub logged_command: Option<LoggedCommand>,
+    /// The reply of a command during which a module has blocked its client because of a keyspace event.
+    pub withheld: Option<DeferredReply>,
+}
+
+/// The reply of a command that has run, which the client gets when its wait ends.
+pub struct DeferredReply {
+    /// The reply.
+    pub output: Output,
+    /// `true` if it is an error.
+    pub failed: bool,
 }
 
 /// The end of such a wait, for the worker of the client.

@@ -23,6 +23,8 @@ pub struct Modules {
     busy_reply: Mutex<Option<String>>,
     /// `true` while the modules of the configuration are loaded.
     is_starting: AtomicBool,
+    /// `true` if the home worker was asked to evict keys, and has not begun.
+    pub is_eviction_requested: AtomicBool,
     /// The home worker, if it waits for the thread that has exclusive mode, for code that has nothing of that thread
     /// but the keyspace.
     pub exclusive_home: Mutex<Option<HomeStandby>>,

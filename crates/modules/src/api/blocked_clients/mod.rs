@@ -73,8 +73,16 @@ impl Request<'_> {
 fn block(context: &Context, request: Request<'_>) -> *mut BlockedClient {
     let caller: Caller = context.caller.borrow().clone();
     let permission = session::current(|session| session.blocking_permission(caller.client_id));
+    // The command has a reply of its own, so it cannot reply that its client is not blocked.
+    let is_key_event = context.blocked.kind.get() == CallbackKind::KeyEvent;
     match permission {
         None | Some(BlockingPermission::NoClient) => {
+            errno::set(libc::EINVAL);
+            return std::ptr::null_mut();
+        }
+        Some(BlockingPermission::InScript | BlockingPermission::InTransaction | BlockingPermission::Denied)
+            if is_key_event =>
+        {
             errno::set(libc::EINVAL);
             return std::ptr::null_mut();
         }

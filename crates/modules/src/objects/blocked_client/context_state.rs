@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::BlockedClient;
 use crate::objects::string::ModuleString;
 
-/// The kind of a callback about a blocked client.
+/// The kind of a callback, as far as it matters for blocked clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallbackKind {
     /// Another one.
@@ -19,6 +19,8 @@ pub enum CallbackKind {
     Timeout,
     /// It frees the data after the client has gone.
     Disconnected,
+    /// It gets a keyspace event, while the command of the client runs.
+    KeyEvent,
 }
 
 /// A client that authenticates itself by a module.

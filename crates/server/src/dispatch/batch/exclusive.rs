@@ -23,11 +23,12 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::wake_workers;
 use crate::observability::metrics::DeferralReason;
 use weft_base::clock::unix_ms;
+use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
 
 use super::{
-    BatchConnections, admit_plan, apply_outcome, is_backlog_behind, is_killed, is_runnable, reject_command,
-    should_wait_for_offset,
+    BatchConnections, admit_plan, apply_outcome, causes_home_events, is_backlog_behind, is_killed, is_runnable,
+    reject_command, should_wait_for_log, should_wait_for_offset,
 };
 
 /// Runs the plan with the index `first` in exclusive mode. If it runs code of a module, runs the plans behind it that
@@ -78,7 +79,7 @@ pub(super) fn run_plans_exclusively(
         move_exec(thread, &request, connections);
         return next;
     }
-    let runs_module = runs_module(&request, connection);
+    let runs_module = runs_module(thread, &request, connection);
     let Some(exclusion) = try_exclude_runs(&server.scripting.running, &request, connection, runs_module) else {
         put_off_behind_scripts(thread, &request, connection);
         return next;
@@ -91,11 +92,12 @@ pub(super) fn run_plans_exclusively(
         }
     }
     let mut all = seat.exclusive();
-    let must_admit_again = begins_changed_passage(thread);
+    let must_admit_again = begins_changed_passage(thread)
+        | (thread.home_events.include_changes() && memory_limit::evict_for_modules(thread, &mut all));
     run_first_plan(thread, &mut all, &request, keys, connections, must_admit_again);
-    let next = match binding.mode {
-        HandlerMode::Module => run_further_module_plans(thread, &mut all, plans, connections, next),
-        _ => next,
+    let next = match binding.mode == HandlerMode::Module || causes_home_events(thread, command) {
+        true => run_further_module_plans(thread, &mut all, plans, connections, next),
+        false => next,
     };
     connections.before_gate_release();
     drop(all);
@@ -108,10 +110,11 @@ pub(super) fn run_plans_exclusively(
 }
 
 /// Returns `true` if a request runs code of a module.
-fn runs_module(request: &Request<'_>, connection: &Connection) -> bool {
+fn runs_module(thread: &ThreadState, request: &Request<'_>, connection: &Connection) -> bool {
     let client = &connection.client;
     let transaction = client.transaction.as_deref();
     request.binding.needs_modules()
+        || causes_home_events(thread, request.command)
         || client.script_refusal == Some(ScriptRefusal::Home)
         || transaction.is_some_and(|transaction| transaction.runs_modules)
 }
@@ -184,9 +187,15 @@ fn run_further_module_plans(
         let RequestKind::Command(command, binding) = plan.kind else {
             break;
         };
-        let runs_module = binding.mode == HandlerMode::Module && binding.module_command.is_some();
+        let runs_module = match binding.mode {
+            HandlerMode::Module => binding.module_command.is_some(),
+            HandlerMode::Leased => causes_home_events(thread, command),
+            HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep | HandlerMode::Script => false,
+        };
         // Keys are evicted before a command, for which the gate has to be open.
-        if !runs_module || memory_limit::must_check(thread) {
+        // A writer may have to wait for the log.
+        let is_behind = thread.effects.log_writer.is_backlogged();
+        if !runs_module || is_behind || memory_limit::must_check(thread) {
             break;
         }
         let Some(connection) = connections.connection(plan.token) else {
@@ -245,7 +254,7 @@ pub(super) fn send_home(
         .spec
         .flags
         .intersects(CommandFlags::MODULE_GETKEYS.union(CommandFlags::MODULE_GETCHANNELS));
-    if !must_move_home(thread, role, binding, connection) {
+    if !must_move_home(thread, role, command, binding, connection) {
         let is_uncertain = asks
             && matches!(role, TransactionRole::RunNow)
             && !thread.server.is_home(thread.thread_index)
@@ -267,9 +276,17 @@ pub(super) fn send_home(
 
 /// Returns `true` if a plan that needs exclusive mode runs code of a module, and its connection has to move to the home
 /// worker before.
-fn must_move_home(thread: &ThreadState, role: &TransactionRole, binding: Binding, connection: &Connection) -> bool {
+fn must_move_home(
+    thread: &ThreadState,
+    role: &TransactionRole,
+    command: &Command<Binding>,
+    binding: Binding,
+    connection: &Connection,
+) -> bool {
     let runs_module = match role {
-        TransactionRole::RunNow => binding.mode == HandlerMode::Script || binding.needs_modules(),
+        TransactionRole::RunNow => {
+            binding.mode == HandlerMode::Script || binding.needs_modules() || causes_home_events(thread, command)
+        }
         TransactionRole::Queued => false,
         TransactionRole::Exec { .. } => {
             let transaction = connection.client.transaction.as_deref();
@@ -376,6 +393,14 @@ fn must_wait_before_gate(thread: &ThreadState, request: &Request<'_>, connection
     connection.awaited_thaw = transaction::awaited_thaw(server, &connection.client, request.command);
     if connection.awaited_thaw.is_some() {
         transaction::discard_client_snapshots(&mut connection.client);
+        return true;
+    }
+    // As in `run_within`. Few other commands of exclusive mode write.
+    if causes_home_events(thread, request.command)
+        && !thread.is_in_round
+        && thread.effects.log_writer.is_backlogged()
+        && should_wait_for_log(&TransactionRole::RunNow, request.command)
+    {
         return true;
     }
     // The request has begun to wait for this write in an earlier attempt.

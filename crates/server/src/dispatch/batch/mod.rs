@@ -183,8 +183,11 @@ fn run_within<'p>(
             reply_invalid_request(thread, plan, &plans.ranges, connection);
             continue;
         };
+        thread
+            .home_events
+            .mark_transaction(connection.client.transaction.as_deref_mut());
         let role = TransactionRole::for_command(&connection.client, command);
-        if needs_exclusive_mode(&role, binding, &connection.client, || {
+        if needs_exclusive_mode(thread, &role, command, binding, &connection.client, || {
             plan.args_of(&plans.ranges, &connection.input)
         }) {
             if exclusive::send_home(thread, plan, plans, &role, connection) {
@@ -270,6 +273,9 @@ fn run_admitted<'p>(
 /// Deletes the expired keys that a command found, or discards the list while deleting is not permitted.
 #[cold]
 fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
+    if thread.home_events.include_changes() {
+        return send_expired_home(thread);
+    }
     let server = &thread.server;
     let thread_index = thread.thread_index;
     let notify =
@@ -291,6 +297,15 @@ fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
         thread.effects.expired.is_empty() && !thread.effects.log_writer.has_pending_ops(),
         "the keys that a command found expired are deleted, and that is logged, before the next command"
     );
+}
+
+/// Lets the home worker delete the expired keys that a command found, because modules get the events of that there.
+#[cold]
+pub fn send_expired_home(thread: &mut ThreadState) {
+    let keys = std::mem::take(&mut thread.effects.expired);
+    thread
+        .server
+        .run_at_home(Box::new(move |home| home.delete_found_expired(keys)));
 }
 
 /// Frees memory for the next command if it is above the limit. Clients get invalidations of evicted keys before that
@@ -362,17 +377,22 @@ fn is_backlog_behind(thread: &ThreadState, connection: &mut Connection) -> bool 
 /// Returns `true` if a plan needs exclusive mode.
 #[inline]
 fn needs_exclusive_mode<'a>(
+    thread: &ThreadState,
     role: &TransactionRole,
+    command: &Command<Binding>,
     binding: Binding,
     client: &Client,
     args: impl FnOnce() -> Args<'a>,
 ) -> bool {
     match role {
         TransactionRole::RunNow => match binding.mode {
-            HandlerMode::Leased => binding.needs_modules(),
+            HandlerMode::Leased => binding.needs_modules() || causes_home_events(thread, command),
             HandlerMode::Script => client.script_refusal == Some(ScriptRefusal::Home),
             HandlerMode::Exclusive => true,
-            HandlerMode::Module => binding.module_command.is_none_or(|command| !command.is_slot_safe()),
+            HandlerMode::Module => {
+                binding.module_command.is_none_or(|command| !command.is_slot_safe())
+                    || causes_home_events(thread, command)
+            }
             HandlerMode::ExclusiveForSleep => {
                 binding.needs_modules() || args().argument(1).eq_ignore_ascii_case(b"sleep")
             }
@@ -382,6 +402,13 @@ fn needs_exclusive_mode<'a>(
             needs_exclusive_mode: exclusive,
         } => *exclusive,
     }
+}
+
+/// Returns `true` if a command runs on the home worker because modules get its keyspace events there. A round that has
+/// begun before they have subscribed goes on: its commands need no exclusive mode.
+#[inline]
+fn causes_home_events(thread: &ThreadState, command: &Command<Binding>) -> bool {
+    thread.home_events.concern(command.spec.flags) && !thread.is_in_round
 }
 
 fn is_runnable(connection: &Connection) -> bool {

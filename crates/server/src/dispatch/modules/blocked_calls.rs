@@ -19,7 +19,7 @@ use weft_modules::objects::promise::Promise;
 use super::ModuleSession;
 use crate::clients_waiting::blocking::Waiter;
 use crate::commands::generic::wait;
-use crate::dispatch::serve::{self, ModuleService, PausedOperations, ServingContext};
+use crate::dispatch::serve::{self, ModuleService, PausedOperations, ServedEvents, ServingContext};
 use crate::keyspace::access::AccessContext;
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::replication::{ReplicaWait, RequiredAcks};
@@ -64,6 +64,7 @@ impl ModuleSession<'_, '_> {
             refused_slots: HashSet::new(),
             paused: PausedOperations::current(&thread.server),
             module_service: ModuleService::One,
+            key_events: ServedEvents::Sent,
         };
         let mut refused = serve::serve_keys(keys, &mut service);
         let ended = service.module_service;

@@ -67,6 +67,7 @@ impl BlockingSession for ModuleSession<'_, '_> {
             nanoseconds: 0,
             request_bytes: 0,
             logged_command: None,
+            withheld: None,
         };
         if let Some(call) = &mut self.call {
             call.next_step = NextStep::BlockByModule(Box::new(wait));

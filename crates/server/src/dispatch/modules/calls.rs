@@ -53,7 +53,7 @@ use weft_modules::session::calls::{
 };
 use weft_scripting::ScriptFlags;
 
-use super::{ModuleCall, ModuleHost, ModuleSession, SessionAccess, command};
+use super::{ModuleCall, ModuleHost, ModuleSession, SessionAccess, command, key_events};
 
 /// The number of values to be freed after which a call frees the memory that earlier ones left.
 const MAX_UNFREED_VALUES: usize = 1024;
@@ -574,6 +574,18 @@ impl ModuleSession<'_, '_> {
         }
         let result = (call.binding.handler)(&mut context);
         let next_step = std::mem::take(&mut context.next_step);
+        if key_events::are_due(&context.keys) && !next_step.is_restarted() {
+            drop(context);
+            self.reborrow_for(client).deliver_events_of_call();
+            let leased = LeasedCall {
+                command: call.command,
+                args: call.args,
+                planned,
+                held: self.access.as_held_leases(),
+                pass,
+            };
+            context = self.thread.split_frame().0.context(leased, client, output);
+        }
         if context.keys.effects.is_logging() {
             let target = match call.flags.contains(CallFlags::REPLICATE) {
                 true => log_target(PropagationTarget::from_flags(call.flags)),

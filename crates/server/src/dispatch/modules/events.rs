@@ -7,7 +7,6 @@ use weft_base::SlotIndex;
 use weft_cluster::node::NodeFlags;
 use weft_cluster::slot_tags::tag_for_slot;
 use weft_config::id;
-use weft_modules::module::keyspace_events::{self, KeyEvent};
 use weft_modules::session::events::{EventHost, EventSession, NodeInfo, node_flags};
 use weft_os::sync::Mutex;
 
@@ -35,25 +34,17 @@ fn interned(name: &[u8]) -> &'static str {
 impl EventSession for ModuleSession<'_, '_> {
     fn notify_key_event(&mut self, class: i32, name: &[u8], db: u32, key: &[u8]) {
         let name = interned(name);
-        if let Some(class) = class_of_flag(i64::from(class)) {
-            let (server, thread_index) = (&self.thread.server, self.thread.thread_index);
-            let event = KeyspaceEvent { class, name };
-            NotificationSender::new(server, &mut self.thread.effects, thread_index).publish_event_now(
-                DbIndex::new(db as usize),
-                key,
-                event,
-            );
+        let Some(class) = class_of_flag(i64::from(class)) else {
+            return;
+        };
+        let (db, event) = (DbIndex::new(db as usize), KeyspaceEvent { class, name });
+        if self.access.is_exclusive() {
+            self.deliver_event(db, key, event);
         }
-        if keyspace_events::subscribed_classes() & class != 0 {
-            let event = KeyEvent {
-                class,
-                name,
-                db,
-                key: key.into(),
-                causes: keyspace_events::causes(),
-            };
-            keyspace_events::deliver(self, &event);
-        }
+        let is_delivered = self.access.is_exclusive();
+        let (server, thread_index) = (&self.thread.server, self.thread.thread_index);
+        let mut sender = NotificationSender::new(server, &mut self.thread.effects, thread_index);
+        sender.publish_event_now(db, key, event, is_delivered);
     }
 
     fn publish(&mut self, channel: &[u8], message: &[u8], is_sharded: bool) -> usize {

@@ -1,24 +1,36 @@
 //! The home worker: runs the jobs that other threads have sent to it.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use super::{ModuleSession, apply_unit_effects, client_without_connection};
+use super::{ModuleSession, apply_unit_effects, client_without_connection, key_events};
+use crate::dispatch::memory_limit;
 use crate::dispatch::notifications::send_early_broadcasts;
+use crate::dispatch::serve::{self, PausedOperations};
 use crate::dispatch::thread::ThreadState;
+use crate::keyspace::access::HeldLeases;
+use crate::keyspace::effects::ExpiredKey;
+use crate::keyspace::expiry;
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::keyspace::{Exclusive, Seat};
 use crate::net::client::Client;
 use crate::notify::messages::wake_workers;
+use crate::observability::metrics::Counter;
 use crate::replication::ReplicationState;
-use crate::state::{BlockedClientEvent, HOME_WORKER, HomeJob, HomeThread, Message};
+use crate::state::{BlockedClientEvent, HOME_WORKER, HomeJob, HomeThread, Message, UnservedKeys};
 use weft_base::clock::unix_us;
 use weft_base::{ClientId, ParkId};
 use weft_modules::module::timers;
 use weft_modules::session::{Session, lending};
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 use weft_scripting::Requester;
 
 /// The most jobs that run in one period of exclusive mode.
 const MAX_JOBS_AT_ONCE: usize = 64;
+
+/// The time limit of one slice of expiry while clients wait.
+pub const EXPIRY_SLICE: Duration = Duration::from_micros(500);
 
 /// The clients of the home worker.
 pub trait HomeClients {
@@ -57,6 +69,63 @@ impl HomeThread for Home<'_, '_> {
         while let Some(timer) = timers::pop_due(now_us) {
             run_unit(self.thread, self.all, |session| timer.run(session));
         }
+    }
+
+    fn delete_found_expired(&mut self, keys: Vec<ExpiredKey>) {
+        run_unit(self.thread, self.all, |session| {
+            session.thread.effects.expired = keys;
+            session.deliver_events_of_call();
+        });
+    }
+
+    fn expire_due_keys(&mut self) {
+        if !self.expire_slice() {
+            // After the clients of this worker.
+            let server = &self.thread.server;
+            server.run_at_home(Box::new(|home| home.expire_due_keys()));
+        }
+    }
+
+    fn evict_keys(&mut self) {
+        let requested = &self.thread.server.modules.is_eviction_requested;
+        requested.store(false, Ordering::Release);
+        memory_limit::evict_for_modules(self.thread, self.all);
+    }
+
+    fn serve_waiters(&mut self, unserved: UnservedKeys) {
+        let paused = PausedOperations::current(&self.thread.server);
+        self.thread.effects.ready = unserved.keys.iter().map(|unserved| unserved.key.clone()).collect();
+        let left = serve::serve_for_modules(self.thread, self.all, ClientId::new(0), paused);
+        // Only now: a waiter that still cannot be served has been held up all the time.
+        drop(unserved);
+        self.thread.unserved.extend(left.map(|left| *left));
+        run_unit(self.thread, self.all, |_| ());
+    }
+}
+
+impl Home<'_, '_> {
+    /// Deletes due keys, each in a unit of its own, for as long as a slice lasts. Returns `true` if none are left.
+    fn expire_slice(&mut self) -> bool {
+        let server = self.thread.server.clone();
+        let (start, now_ms, index) = (Instant::now(), self.thread.now_ms, self.thread.thread_index);
+        let mut is_done = false;
+        while start.elapsed() < EXPIRY_SLICE {
+            let due = server.background.due_slots.lock().pop();
+            let Some(slot) = due.filter(|_| server.may_delete_expired(now_ms)) else {
+                is_done = true;
+                break;
+            };
+            let mut held = HeldLeases::Exclusive(self.all);
+            let effects = &mut self.thread.effects;
+            if expiry::expire_next_in_unit(&server.keyspace, &mut held, slot, index, now_ms, effects) {
+                server.background.due_slots.lock().push(slot);
+                key_events::end_deletion(self.thread, self.all);
+            }
+        }
+        let metrics = &server.stats.metrics;
+        self.thread.effects.add_to_metrics(&server.keyspace, metrics, index);
+        metrics.add(index, Counter::ExpiryNs, start.elapsed().as_nanos() as u64);
+        is_done
     }
 }
 

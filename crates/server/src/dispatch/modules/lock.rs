@@ -48,7 +48,7 @@ fn lend_sessions(server: &Arc<Server>) {
         .activities
         .set_name(thread_index, "weft-modules".to_owned());
     let mut thread = ThreadState::new(server.clone(), thread_index);
-    (thread.may_leave, thread.may_block) = (false, false);
+    (thread.may_leave, thread.may_block, thread.is_for_locks) = (false, false, true);
     while !server.worker(HOME_WORKER).has_ended() {
         if let Some(loan) = lending::next_request(POLL_INTERVAL) {
             lend_once(server, &mut thread, &mut seat, &loan);

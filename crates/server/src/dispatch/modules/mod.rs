@@ -33,6 +33,7 @@ mod context;
 mod events;
 pub mod home;
 mod info;
+pub mod key_events;
 mod keys;
 mod latency;
 pub mod lifecycle;
@@ -240,7 +241,9 @@ impl<'s, 'p> ModuleSession<'s, 'p> {
         };
         let mut keys = self.thread.split_frame().0.keys(call, self.client);
         keys.db = db;
-        run(&mut keys)
+        let result = run(&mut keys);
+        self.deliver_events_of_access();
+        result
     }
 
     /// Runs the jobs that modules have added when they were notified of events of the unit, as a part of it.

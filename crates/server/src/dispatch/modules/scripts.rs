@@ -1,6 +1,7 @@
 //! Scripts that call commands of modules.
 //!
-//! Such a script runs on the home worker, in exclusive mode from its start to its end. A script is known to do so from
+//! Such a script runs on the home worker, in exclusive mode from its start to its end. So does a script that may cause
+//! keyspace events that modules get. A script is known to call a command of a module from
 //! an earlier run, or because its code contains the name of such a command. Otherwise it is found out when it calls
 //! one: then the script restarts, as one does that is refused a slot. If it has made lasting changes by then, the call
 //! fails.
@@ -18,13 +19,14 @@ use weft_resp::Args;
 use weft_scripting::Program;
 
 /// Returns `true` if a script has to run on the home worker, in exclusive mode, and does not.
-pub fn must_run_at_home(thread: &ThreadState, program: &Program) -> bool {
+pub fn must_run_at_home(thread: &ThreadState, program: &Program, is_read_only: bool) -> bool {
     let generation = loading::generation();
     generation > 0
         && !thread.server.workers.is_empty()
-        && program
-            .profile()
-            .calls_modules(generation, || module_calls::names_module_command(program.code()))
+        && (thread.home_events.concern_script(is_read_only)
+            || program
+                .profile()
+                .calls_modules(generation, || module_calls::names_module_command(program.code())))
 }
 
 /// Runs a command of a module for a script, which holds what the command needs.

@@ -143,7 +143,7 @@ pub fn run_leased<'p>(
         }
         Err(PrepareError::Stopped(_)) => return Outcome::Contended,
     };
-    if modules::scripts::must_run_at_home(thread, &prepared.program) {
+    if modules::scripts::must_run_at_home(thread, &prepared.program, prepared.is_read_only) {
         return refuse_elsewhere(connection);
     }
     let profile = prepared.program.profile();
@@ -274,6 +274,7 @@ pub fn run_exclusive(
     if thread.is_unit_unfinished {
         abandon_transaction(thread, connection, before);
     }
+    modules::key_events::run_jobs(thread, HeldLeases::Exclusive(all), &mut connection.client);
     let unserved = serve::serve_unit(thread, None, HeldLeases::Exclusive(all), &mut connection.client);
     (thread.may_leave, thread.may_block) = permissions;
     if thread.is_unit_unfinished && !connection.client.flags.contains(ClientFlags::REPLAY) {

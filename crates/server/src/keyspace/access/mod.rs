@@ -157,6 +157,18 @@ impl HeldLeases<'_, '_> {
 }
 
 impl<'p> HeldLeases<'_, 'p> {
+    /// Borrows the leases for a shorter time.
+    pub fn reborrow(&mut self) -> HeldLeases<'_, 'p> {
+        match self {
+            HeldLeases::Nothing => HeldLeases::Nothing,
+            HeldLeases::One(lease) => HeldLeases::One(lease),
+            HeldLeases::Many(leases) => HeldLeases::Many(leases),
+            HeldLeases::Script(leases) => HeldLeases::Script(leases),
+            HeldLeases::Exclusive(all) => HeldLeases::Exclusive(all),
+            HeldLeases::Private(private) => HeldLeases::Private(private),
+        }
+    }
+
     /// The whole keyspace, for changes; `None` if some slot is not held.
     pub fn whole_keyspace<'h>(&'h mut self) -> Option<WholeKeyspace<'h, 'p>> {
         match self {

@@ -146,7 +146,7 @@ const EXPIRY: ChangeKind = ChangeKind::Event(KeyspaceEvent::EXPIRED);
 fn written_event(change: &Change) -> Option<(&[u8], KeyspaceEvent)> {
     match change.kind {
         MISS | EXPIRY | ChangeKind::Value => None,
-        ChangeKind::Event(event) => Some((&change.name, event)),
+        ChangeKind::Event(event) | ChangeKind::DeliveredEvent(event) => Some((&change.name, event)),
     }
 }
 

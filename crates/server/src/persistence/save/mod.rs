@@ -40,7 +40,9 @@ use crate::persistence::rdb_file::{
     ModuleRecordForm, OnKeyDropped, ProgressCallback, RdbFault, RdbFilePurpose, RdbHeader, RdbLoadError, RdbLoader,
     SaveContents, StoredReplicationPosition, UndecodedRecord, decode,
 };
-use crate::persistence::snapshot::{AuxField, access_clock, cancel_current, encode_modules, summon_home};
+use crate::persistence::snapshot::{
+    AuxField, access_clock, cancel_current, encode_modules, report_loaded_keys, summon_home,
+};
 use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
 use crate::state::{HomeStandby, NEW_DATA, Server};
@@ -467,6 +469,9 @@ fn load(
     assert!(!was_loading, "one file is loaded at a time");
     let loaded = load_file(server, path, all, thread_index, how);
     server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
+    if loaded.is_ok() {
+        report_loaded_keys(server, all, thread_index);
+    }
     loaded
 }
 

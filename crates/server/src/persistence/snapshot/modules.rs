@@ -2,19 +2,61 @@
 
 use std::sync::Arc;
 
-use weft_base::ThreadIndex;
+use weft_base::slots::SLOTS;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_cluster::slot_set::SlotSet;
+use weft_modules::module::keyspace_events::{KeyEvent, classes, deliver, subscribed_classes};
+use weft_modules::objects::context::Caller;
+use weft_modules::session;
 
 use crate::keyspace::module_values::find_module_keys;
 use crate::keyspace::{Exclusive, Seat};
 use crate::persistence::rdb_file::{KeyEncodingOptions, ModuleEncodeFailed, ModuleRecordForm, ModuleRecords, encode};
 use crate::state::{HomeStandby, Server};
 
-/// Lets the home worker wait for this thread if modules may have to encode values. The caller enters exclusive mode
-/// next.
+/// Lets the home worker wait for this thread if modules may have to encode values, or to be told of loaded keys. The
+/// caller enters exclusive mode next.
 pub fn summon_home(server: &Server, seat: &Seat) -> Option<HomeStandby> {
-    let is_needed = weft_modules::module::types::any_exist() && !server.is_home(ThreadIndex::new(seat.index()));
-    is_needed.then(|| server.summon_home()).flatten()
+    let is_needed = weft_modules::module::types::any_exist() || subscribed_classes() & classes::LOADED != 0;
+    let is_home = server.is_home(ThreadIndex::new(seat.index()));
+    (is_needed && !is_home).then(|| server.summon_home()).flatten()
+}
+
+/// The number of keys about which modules are told at once.
+const KEYS_AT_ONCE: usize = 1024;
+
+/// Tells the modules that have subscribed to that of all keys, after a file was loaded.
+pub fn report_loaded_keys(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: ThreadIndex) {
+    if subscribed_classes() & classes::LOADED == 0 {
+        return;
+    }
+    let mut keys: Vec<(u32, Box<[u8]>)> = Vec::new();
+    for slot in 0..SLOTS {
+        let data = all.cell(slot);
+        for db in DbIndex::all(data.databases()) {
+            if let Some(table) = data.table(db) {
+                keys.extend(table.iter().map(|entry| (db.get() as u32, entry.key().into())));
+            }
+        }
+        let is_last = slot + 1 == SLOTS;
+        if keys.len() >= KEYS_AT_ONCE || (is_last && !keys.is_empty()) {
+            let keys = std::mem::take(&mut keys);
+            server.call_modules_in_exclusive_mode(all, thread_index, move || report_keys(&keys));
+        }
+    }
+}
+
+/// Tells modules of loaded keys, each with its database, with the session of this thread.
+fn report_keys(keys: &[(u32, Box<[u8]>)]) {
+    for (db, key) in keys {
+        let event = KeyEvent {
+            class: classes::LOADED,
+            name: "loaded",
+            db: *db,
+            key,
+        };
+        session::current(|session| deliver(session, &event, &Caller::none()));
+    }
 }
 
 /// Has modules encode the values that are in these slots, or in all of them, and their data besides the keys.

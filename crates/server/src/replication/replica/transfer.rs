@@ -737,6 +737,7 @@ fn install(
     let imports = loaded.imports.clone();
     let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
     let counts = &server.keyspace.counts;
+    let mut home = snapshot::summon_home(server, seat);
     let placed = run_exclusive(server, seat, role_epoch, |all, row| {
         if new_base.is_none() {
             snapshot::cancel_current(server);
@@ -762,6 +763,9 @@ fn install(
         }
         server.keyspace.local_expiry.clear();
         begin_history(server, id, offset);
+        *server.modules.exclusive_home.lock() = home.take();
+        snapshot::report_loaded_keys(server, all, row);
+        server.modules.exclusive_home.lock().take();
         drop(loading);
         // No save of later data comes before the renaming.
         let snapshot = &server.persistence.snapshot;

@@ -5,7 +5,9 @@ use crate::commands::permission;
 use crate::dispatch::batch::BatchConnections as _;
 use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::exclusion;
+use crate::dispatch::home_events::HomeEvents;
 use crate::dispatch::memory_limit;
+use crate::dispatch::modules::home::EXPIRY_SLICE;
 use crate::keyspace::{expiry, writable_replica_keys};
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::ConnectionState;
@@ -15,14 +17,10 @@ use crate::observability::memory;
 use crate::observability::metrics::Counter;
 use crate::state::Message;
 use std::sync::Arc;
-use std::time::Duration;
 use weft_acl::AclAccount;
 use weft_base::ClientId;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
-
-/// The time limit of one slice of expiry while clients wait.
-const EXPIRY_SLICE: Duration = Duration::from_micros(500);
 
 /// Clients that are idle because they wait for messages.
 const NO_IDLE_TIMEOUT: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
@@ -84,6 +82,14 @@ impl Worker {
     }
 
     pub(crate) fn run_expiry_slice(&mut self) {
+        if HomeEvents::current().include_changes() {
+            self.is_expiring = false;
+            if self.server().is_home(self.id) {
+                // Modules get the events.
+                self.server().run_at_home(Box::new(|home| home.expire_due_keys()));
+            }
+            return;
+        }
         let thread = &mut self.thread;
         let server = thread.server.clone();
         let thread_index = thread.thread_index;
@@ -129,6 +135,10 @@ impl Worker {
             return;
         }
         self.thread.batches = self.thread.batches.wrapping_add(1);
+        if HomeEvents::current().include_changes() && self.server().is_home(self.id) {
+            self.thread.memory_limit.is_evicting = false;
+            return self.server().run_at_home(Box::new(|home| home.evict_keys()));
+        }
         let pass = self.seat.enter();
         self.thread.begin_passage();
         memory_limit::evict_to_limit(&mut self.thread, &pass);

@@ -557,6 +557,9 @@ impl Worker {
         if self.thread.effects.expired.is_empty() {
             return;
         }
+        if self.thread.home_events.include_changes() {
+            return batch::send_expired_home(&mut self.thread);
+        }
         if self.seat.gate_is_closing() {
             self.send_pending();
         }

@@ -1,6 +1,7 @@
 //! A worker's part in the waits of clients that modules have blocked.
 
 use weft_base::LogSequence;
+use weft_reactor::Output;
 
 use super::Worker;
 use super::waits::ClientWait;
@@ -43,8 +44,14 @@ impl Worker {
                 self.start_next_step(token, crate::state::NextStep::BlockByModule(next));
             }
             None => {
-                self.record_module_wait(&mut wait, nanoseconds, ended.reply.len(), ended.failed);
-                self.append_parked_reply(token, ended.reply);
+                // The reply of the command comes first. The module can only add to it.
+                let (mut reply, failed) = match wait.withheld.take() {
+                    Some(withheld) => (withheld.output, withheld.failed || ended.failed),
+                    None => (Output::new(), ended.failed),
+                };
+                reply.bytes.extend_from_slice(&ended.reply);
+                self.record_module_wait(&mut wait, nanoseconds, reply.len(), failed);
+                self.append_reply(token, |output| output.append(&mut reply));
             }
         }
     }

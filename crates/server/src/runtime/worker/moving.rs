@@ -10,6 +10,7 @@ use weft_os::atomic::Ordering;
 use super::Worker;
 use super::waits::ClientWait;
 use crate::dispatch::batch::BatchConnections as _;
+use crate::dispatch::home_events::HomeEvents;
 use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::observability::metrics::Counter;
@@ -134,6 +135,10 @@ impl Worker {
 
     /// Returns `true` if a connection is between requests or waits for keys, and may move.
     fn may_move(&mut self, token: usize) -> bool {
+        // The connections of clients that cause events of modules have moved here.
+        if self.thread.home_events != HomeEvents::default() && self.server().is_home(self.id) {
+            return false;
+        }
         let waits = &self.waits;
         self.clients.connection(token).is_some_and(|connection| {
             let idle = connection.state == ConnectionState::Ready || waits.is_waiting_for_keys(connection.client.id);

@@ -418,7 +418,7 @@ impl Worker {
     }
 
     /// Delivers a reply, or a part of it, to a parked connection.
-    fn append_reply(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
+    pub(super) fn append_reply(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };

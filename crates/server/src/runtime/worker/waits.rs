@@ -763,7 +763,16 @@ impl Worker {
         }
         // A slot that was refused in this turn would be refused again.
         let mut refused: HashSet<SlotIndex> = HashSet::new();
+        let (pause, now_ms) = (&self.server().clients.pause, self.thread.now_ms);
+        let is_paused = pause.is_paused(now_ms, false) || pause.are_writes_paused(now_ms) || pause.held_slots.is_any();
+        let goes_home = self.thread.home_events.include_changes() && !is_paused;
         for UnservedWaiters { unserved, reply } in std::mem::take(&mut self.waits.unserved_waiters) {
+            if goes_home && reply.is_none() {
+                // Modules get the events of their operations.
+                self.server()
+                    .run_at_home(Box::new(move |home| home.serve_waiters(unserved)));
+                continue;
+            }
             let left = retry_unserved(&mut self.thread, &mut self.seat, &mut refused, unserved);
             let reply = match &left {
                 Some(left) if !left.is_paused => reply,

@@ -5,6 +5,7 @@ mod blocking;
 mod calls;
 mod functions;
 mod home_way;
+mod key_events;
 mod keys;
 mod lifecycle;
 mod memory;

@@ -286,6 +286,21 @@ impl Runner<'_, '_, '_> {
             context.delete_expired_sources();
         }
         let result = (binding.handler)(&mut context);
+        if modules::key_events::are_due(&context.keys) && !context.next_step.is_restarted() {
+            let next_step = std::mem::take(&mut context.next_step);
+            drop(context);
+            modules::key_events::deliver(self.thread, self.access.as_held_leases(), &mut self.client, None);
+            let call = LeasedCall {
+                command,
+                args: *args,
+                planned: &self.buffers.planned,
+                held: self.access.as_held_leases(),
+                pass: self.pass,
+            };
+            let frame = self.thread.split_frame().0;
+            context = frame.context(call, &mut self.client, &mut self.buffers.output);
+            context.next_step = next_step;
+        }
         if context.keys.effects.is_logging() {
             propagate::propagate_call_to(&mut context.keys, &context.next_step, dirty, self.log_target);
         }

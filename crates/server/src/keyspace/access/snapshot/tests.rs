@@ -375,7 +375,7 @@ fn an_expired_destination_is_replaced_like_a_missing_one_and_deleted_like_a_stor
         scene.effects.hooks = Hooks::EVENTS;
         scene.run_now(|keys, _| snapshot.apply_changes(keys, &record.changes, record.dirty));
         let names = scene.effects.changes.iter().map(|change| match change.kind {
-            ChangeKind::Event(event) => event.name,
+            ChangeKind::Event(event) | ChangeKind::DeliveredEvent(event) => event.name,
             ChangeKind::Value => "",
         });
         assert_eq!(names.collect::<Vec<&str>>(), expected);
