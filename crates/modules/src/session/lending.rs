@@ -108,6 +108,11 @@ pub fn unlock() -> bool {
     true
 }
 
+/// Returns `true` if [`unlock`] would return the session of this thread to the server.
+pub fn is_last_lock() -> bool {
+    HELD.with_borrow(|held| matches!(held.last(), Some(Some(_))))
+}
+
 /// Returns `true` if this thread holds the lock.
 pub fn is_locked() -> bool {
     HELD.with_borrow(|held| !held.is_empty())

@@ -64,6 +64,9 @@ pub(super) fn record_command(thread: &mut ThreadState, command: &'static Command
     let nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
     thread.ticks = now;
     thread.ended_commands += 1;
+    if !thread.counts_commands {
+        return nanoseconds;
+    }
     let metrics = &thread.server.stats.metrics;
     metrics.record_execution(thread.thread_index, command.id as usize, nanoseconds, failed);
     if thread.tunables.latency_tracking {

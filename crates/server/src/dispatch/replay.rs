@@ -239,6 +239,7 @@ impl ReplayClient {
     pub fn new(server: &Arc<Server>, thread_index: ThreadIndex) -> Self {
         let mut thread = ThreadState::new(server.clone(), thread_index);
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
+        thread.counts_commands = false;
         // No list shows this client, so the number of its thread has no effect.
         let mut client = Client::new(ClientId::new(u64::MAX), unix_ms(), ThreadIndex::FIRST);
         client.login = Login::for_replication(&server.acl);

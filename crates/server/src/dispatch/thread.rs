@@ -73,7 +73,7 @@ pub struct ThreadState {
     pub home_standby: Option<HomeStandby>,
     /// `true` while the home worker uses this state, because this thread has lent it.
     pub is_lent_to_home: bool,
-    /// `true` if threads of modules that hold the lock of a thread-safe context use this state.
+    /// `true` while a thread of a module that holds the lock of a thread-safe context uses this state.
     pub is_for_locks: bool,
     /// The replication state bits at the last passage of the gate.
     pub replication_state: ReplicationState,
@@ -91,6 +91,8 @@ pub struct ThreadState {
     pub awaited_resumption: Option<u64>,
     /// `true` if the thread replays commands, for which no key expires.
     pub replays: bool,
+    /// `false` if the commands of the thread do not count in the statistics: those of a file that is loaded.
+    pub(super) counts_commands: bool,
     /// The first command of the current batch that has failed, if the thread replays commands.
     pub(super) failed_command: Option<&'static str>,
     /// `true` while the thread runs commands of a round (`dispatch/apply_threads.rs`). Other threads may sleep at the
@@ -188,6 +190,7 @@ impl ThreadState {
             for_script: false,
             awaited_resumption: None,
             replays: false,
+            counts_commands: true,
             failed_command: None,
             is_in_round: false,
             expiry_ms: 0,

@@ -106,6 +106,30 @@ fn a_detached_call_is_propagated_to_the_consumers_that_exist_when_it_is_attached
 }
 
 #[test]
+fn calls_within_a_call_come_before_it_and_leave_its_form() {
+    let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
+    start(&propagation).expect("there is a thread");
+    let file = listen(&propagation, "file", LogTarget::FILE);
+    let mut log_writer = propagation.log_writer();
+    log_writer.propagate_before(LogTarget::all(), DbIndex::FIRST, &[b"DEL", b"old"]);
+    log_writer.propagate_instead(&[b"OTHER"]);
+    let suspended = log_writer.suspend_call();
+    end_call(&mut log_writer, DbIndex::FIRST, &[b"WITHIN"]);
+    log_writer.resume_call(suspended);
+    end_call(&mut log_writer, DbIndex::FIRST, &[b"AS", b"SENT"]);
+    log_writer.commit();
+    log_writer.force_propagation(LogTarget::FILE);
+    let suspended = log_writer.suspend_call();
+    log_writer.end_call(LogTarget::all(), DbIndex::FIRST, false, [&b"NOTHING"[..]].into_iter());
+    log_writer.resume_call(suspended);
+    log_writer.end_call(LogTarget::all(), DbIndex::FIRST, false, [&b"FORCED"[..]].into_iter());
+    log_writer.commit();
+    log_writer.wake();
+    let expected = "*1 $5 MULTI *2 $6 SELECT $1 0 *2 $3 DEL $3 old *1 $6 WITHIN *1 $5 OTHER *1 $4 EXEC *1 $6 FORCED ";
+    assert_eq!(wait_for(&file, log_writer.last_sequence().get()), expected);
+}
+
+#[test]
 fn writes_of_many_threads_are_totally_ordered_and_marks_run_in_order() {
     let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
     start(&propagation).expect("there is a thread");

@@ -21,7 +21,7 @@
 
 static pthread_t home;
 static long long events, nulls, disconnections;
-/* Set while a thread of the module holds the lock: events of its calls come on that thread. */
+/* Set while a thread of the module holds the lock: the events and jobs of its calls come on that thread. */
 static volatile int locked;
 
 static int begins(const char *text, size_t length, const char *start) {
@@ -121,8 +121,8 @@ static void *set_on_thread(void *client) {
     locked = 1;
     ValkeyModule_FreeCallReply(ValkeyModule_Call(ctx, "SET", "!cc", "count:thread", "1"));
     ValkeyModule_FreeCallReply(ValkeyModule_Call(ctx, "SET", "!cc", "job:thread", "1"));
-    locked = 0;
     ValkeyModule_ThreadSafeContextUnlock(ctx);
+    locked = 0;
     ValkeyModule_ReplyWithSimpleString(ctx, "OK");
     ValkeyModule_FreeThreadSafeContext(ctx);
     ValkeyModule_UnblockClient(client, NULL);

@@ -17,10 +17,14 @@ use weft_modules::invoke;
 use weft_modules::objects::promise::Promise;
 
 use super::ModuleSession;
+use super::key_events::can_deliver;
 use crate::clients_waiting::blocking::Waiter;
 use crate::commands::generic::wait;
-use crate::dispatch::serve::{self, ModuleService, PausedOperations, ServedEvents, ServingContext};
+use crate::dispatch::serve::{
+    self, InterruptedOperation, ModuleService, PausedOperations, RefusedKeys, ServedEvents, ServingContext,
+};
 use crate::keyspace::access::AccessContext;
+use crate::keyspace::effects::Hooks;
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::replication::{ReplicaWait, RequiredAcks};
 use crate::state::blocked_calls::{BlockedCall, CallWait};
@@ -42,9 +46,41 @@ impl ModuleSession<'_, '_> {
 
     /// Serves the waiters of keys until one of them was the call of a module. Returns this, its reply, and the keys
     /// that were not served to the end.
-    fn serve_one_call(&mut self, keys: VecDeque<ReadyKey>) -> Option<(Arc<Waiter>, Vec<u8>, VecDeque<ReadyKey>)> {
+    fn serve_one_call(&mut self, mut keys: VecDeque<ReadyKey>) -> Option<(Arc<Waiter>, Vec<u8>, VecDeque<ReadyKey>)> {
+        let mut interrupted = None;
+        loop {
+            let (mut refused, ended, operation) = self.serve_until_event(keys, interrupted);
+            // The worker tries these again when the pause ends.
+            if !refused.paused.is_empty() {
+                self.thread.unserved.push(UnservedKeys {
+                    keys: std::mem::take(&mut refused.paused),
+                    failures: 0,
+                });
+            }
+            if operation.is_some() {
+                self.deliver_events_of_call();
+                (keys, interrupted) = (refused.interrupted, operation);
+                continue;
+            }
+            return match ended {
+                ModuleService::Ended(waiter, reply) => {
+                    self.deliver_events_of_access();
+                    Some((waiter, reply, refused.for_home))
+                }
+                ModuleService::Refused | ModuleService::One => None,
+            };
+        }
+    }
+
+    /// Does the same, until the operation of another client has caused events that modules get.
+    fn serve_until_event(
+        &mut self,
+        keys: VecDeque<ReadyKey>,
+        interrupted: Option<InterruptedOperation>,
+    ) -> (RefusedKeys, ModuleService, Option<InterruptedOperation>) {
         let thread = &mut *self.thread;
         thread.effects.hooks = thread.server.keyspace.hooks.current();
+        let delivers = thread.effects.hooks.intersects(Hooks::MODULE_EVENTS) && can_deliver(thread);
         let mut further_leases = Vec::new();
         let mut service = ServingContext {
             held: &mut self.access.as_held_leases(),
@@ -64,21 +100,17 @@ impl ModuleSession<'_, '_> {
             refused_slots: HashSet::new(),
             paused: PausedOperations::current(&thread.server),
             module_service: ModuleService::One,
-            key_events: ServedEvents::Sent,
+            key_events: match delivers {
+                true => ServedEvents::Interrupt(interrupted),
+                false => ServedEvents::Sent,
+            },
         };
-        let mut refused = serve::serve_keys(keys, &mut service);
-        let ended = service.module_service;
-        // The worker tries these again when the pause ends.
-        if !refused.paused.is_empty() {
-            thread.unserved.push(UnservedKeys {
-                keys: std::mem::take(&mut refused.paused),
-                failures: 0,
-            });
-        }
-        match ended {
-            ModuleService::Ended(waiter, reply) => Some((waiter, reply, refused.for_home)),
-            ModuleService::Refused | ModuleService::One => None,
-        }
+        let refused = serve::serve_keys(keys, &mut service);
+        let operation = match service.key_events {
+            ServedEvents::Interrupt(operation) => operation,
+            ServedEvents::Sent => None,
+        };
+        (refused, service.module_service, operation)
     }
 
     /// Ends a call whose waiter is claimed: the module gets its reply.

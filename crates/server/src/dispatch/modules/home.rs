@@ -14,6 +14,7 @@ use crate::keyspace::expiry;
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::keyspace::{Exclusive, Seat};
 use crate::net::client::Client;
+use crate::notify::keyspace_event::KeyspaceEvent;
 use crate::notify::messages::wake_workers;
 use crate::observability::metrics::Counter;
 use crate::replication::ReplicationState;
@@ -72,10 +73,21 @@ impl HomeThread for Home<'_, '_> {
     }
 
     fn delete_found_expired(&mut self, keys: Vec<ExpiredKey>) {
-        run_unit(self.thread, self.all, |session| {
-            session.thread.effects.expired = keys;
-            session.deliver_events_of_call();
-        });
+        let server = self.thread.server.clone();
+        let (now_ms, index) = (self.thread.now_ms, self.thread.thread_index);
+        let may_delete = server.may_delete_expired(now_ms);
+        for key in keys {
+            let effects = &mut self.thread.effects;
+            effects.hooks = server.keyspace.hooks.current();
+            if may_delete {
+                effects.expired.push(key);
+                let mut held = HeldLeases::Exclusive(self.all);
+                expiry::delete_keys_found_expired_in_unit(&server.keyspace, &mut held, index, now_ms, effects);
+            } else if key.should_publish_miss {
+                effects.record_event(key.db, &key.name, KeyspaceEvent::MISSED);
+            }
+            key_events::end_deletion(self.thread, self.all);
+        }
     }
 
     fn expire_due_keys(&mut self) {
@@ -94,6 +106,7 @@ impl HomeThread for Home<'_, '_> {
 
     fn serve_waiters(&mut self, unserved: UnservedKeys) {
         let paused = PausedOperations::current(&self.thread.server);
+        self.thread.effects.hooks = self.thread.server.keyspace.hooks.current();
         self.thread.effects.ready = unserved.keys.iter().map(|unserved| unserved.key.clone()).collect();
         let left = serve::serve_for_modules(self.thread, self.all, ClientId::new(0), paused);
         // Only now: a waiter that still cannot be served has been held up all the time.

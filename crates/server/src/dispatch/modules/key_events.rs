@@ -11,7 +11,8 @@
 //! 3. The call that has caused the events is suspended in the log meanwhile: the commands of the module are calls, too.
 //! 4. Events that are recorded elsewhere are sent to the home worker as a job, and are a unit of their own there. That
 //!    concerns commands that began before a module subscribed, slot-safe commands, and work of background threads.
-//! 5. A thread of a module that holds the lock gets the events that its calls cause itself, as in Valkey.
+//! 5. A thread of a module that holds the lock gets the events that its calls cause itself, as in Valkey, and runs the
+//!    jobs before it returns the lock.
 //!
 //! [`HomeEvents`]: crate::dispatch::home_events::HomeEvents
 
@@ -118,7 +119,7 @@ pub fn end_deletion(thread: &mut ThreadState, all: &mut Exclusive<'_>) {
 /// Runs the jobs that modules have added when they were notified of events of the unit that is about to end.
 #[inline]
 pub fn run_jobs(thread: &mut ThreadState, held: HeldLeases<'_, '_>, client: &mut Client) {
-    if thread.effects.hooks.intersects(Hooks::MODULE_EVENTS) && post_jobs::are_waiting() {
+    if thread.effects.hooks.intersects(Hooks::MODULE_EVENTS) && post_jobs::are_waiting() && can_deliver(thread) {
         with_session(thread, held, client, None, |session| {
             session.run_post_notification_jobs();
         });

@@ -48,7 +48,7 @@ fn lend_sessions(server: &Arc<Server>) {
         .activities
         .set_name(thread_index, "weft-modules".to_owned());
     let mut thread = ThreadState::new(server.clone(), thread_index);
-    (thread.may_leave, thread.may_block, thread.is_for_locks) = (false, false, true);
+    (thread.may_leave, thread.may_block) = (false, false);
     while !server.worker(HOME_WORKER).has_ended() {
         if let Some(loan) = lending::next_request(POLL_INTERVAL) {
             lend_once(server, &mut thread, &mut seat, &loan);
@@ -61,7 +61,11 @@ fn lend_once(server: &Arc<Server>, thread: &mut ThreadState, seat: &mut Seat, lo
     server.run_exclusive(seat, |all| {
         thread.begin_batch(unix_ms());
         thread.begin_passage();
-        home::run_unit(thread, all, |session| loan.lend(session));
+        home::run_unit(thread, all, |session| {
+            session.thread.is_for_locks = true;
+            loan.lend(session);
+            session.thread.is_for_locks = false;
+        });
     });
     wake_workers(server, &mut thread.effects);
     thread.effects.log_writer.wake();

@@ -397,8 +397,12 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             server,
             thread_index: seat,
             tunables,
+            counts_commands: true,
             ..
-        } = &*self.thread;
+        } = &*self.thread
+        else {
+            return;
+        };
         let metrics = &server.stats.metrics;
         metrics.record_execution(*seat, command.id as usize, nanoseconds, failed);
         if tunables.latency_tracking {
