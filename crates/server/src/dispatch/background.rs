@@ -85,11 +85,9 @@ use weft_os::time::Instant;
 
 use super::accounting::{record_denial, write_error};
 use super::admit::{Admission, admit, admit_script};
-use super::batch;
 use super::effects::free_removed_values;
 use super::execute::{apply_effects, reply_redirection, run_handler, run_with_handler};
 use super::expired_sources;
-use super::home_events::HomeEvents;
 use super::pins;
 use super::plan::{CommandPlan, RequestKind};
 use super::request::{Outcome, Request};
@@ -773,9 +771,7 @@ fn admit_again(
 /// Deletes the expired keys that the command found and counts its effects, as the end of a batch does.
 pub(super) fn finish_batch(thread: &mut ThreadState, seat: &mut Seat) {
     let server = thread.server.clone();
-    if !thread.effects.expired.is_empty() && HomeEvents::current().include_changes() {
-        batch::send_expired_home(thread);
-    }
+    thread.leave_expired_to_home();
     if !thread.effects.expired.is_empty() {
         let thread_index = thread.thread_index;
         let notify = &mut |effects: &mut Effects| {

@@ -19,7 +19,6 @@ use super::hot_keys;
 use super::notifications::{Caller, queue_notifications};
 use super::record::{self, CommandLogThresholds};
 use super::request::{Outcome, Request};
-use super::serve::PausedOperations;
 use super::thread::{LeasedCall, ThreadState};
 use super::{execution_order, modules, propagate, redirect, serve, slot_stats};
 
@@ -320,7 +319,7 @@ fn call_handler_for_modules<'p>(
     } else {
         modules::key_events::end_command(thread, all, client, (db, args), &mut next_step, dirty);
         thread.effects.log_writer.end_measured_unit();
-        unserved = serve::serve_for_modules(thread, all, client.id, PausedOperations::default());
+        unserved = modules::serving::serve_after_command(thread, all, client);
     }
     let call = LeasedCall {
         command,

@@ -36,7 +36,6 @@ use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
 use super::effects::free_removed_values;
-use super::modules::key_events;
 use super::thread::{MemoryLimit, ThreadState};
 
 /// The minimum that a thread may allocate between two checks, however little memory remains, in bytes.
@@ -61,17 +60,20 @@ pub fn evict_to_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     }
     match thread.home_events.include_changes() {
         true => request_eviction(thread),
-        false => check_limit(thread, &mut EvictionAccess::Passage(pass)),
+        false => check_limit(thread, &mut EvictionAccess::Passage(pass), |_, _| ()),
     }
 }
 
-/// Does the same in exclusive mode, and lets modules have the events of evicted keys. Returns `true` if the limit was
-/// checked, after which commands may be admitted that were not before.
+/// Ends the unit of an evicted key, and lets modules have its events.
+type EndDeletion = fn(&mut ThreadState, &mut Exclusive<'_>);
+
+/// Does the same in exclusive mode, and calls `end_deletion` for each key. Returns `true` if the limit was checked,
+/// after which commands may be admitted that were not before.
 #[cold]
-pub fn evict_for_modules(thread: &mut ThreadState, all: &mut Exclusive<'_>) -> bool {
+pub fn evict_for_modules(thread: &mut ThreadState, all: &mut Exclusive<'_>, end_deletion: EndDeletion) -> bool {
     let has_limit = thread.tunables.max_memory != 0;
     if has_limit {
-        check_limit(thread, &mut EvictionAccess::Exclusive(all));
+        check_limit(thread, &mut EvictionAccess::Exclusive(all), end_deletion);
     }
     has_limit
 }
@@ -151,7 +153,7 @@ pub fn publish_balance(thread: &mut ThreadState) {
 }
 
 #[inline(never)]
-fn check_limit(thread: &mut ThreadState, access: &mut EvictionAccess<'_, '_>) {
+fn check_limit(thread: &mut ThreadState, access: &mut EvictionAccess<'_, '_>, end_deletion: EndDeletion) {
     if thread.memory_limit.batch != thread.batches {
         (thread.memory_limit.batch, thread.memory_limit.spent) = (thread.batches, Duration::ZERO);
     }
@@ -162,7 +164,7 @@ fn check_limit(thread: &mut ThreadState, access: &mut EvictionAccess<'_, '_>) {
         _ if thread.replication_state.contains(ReplicationState::IMPORT_MODE) => LimitState::Full,
         wanted => match thread.tunables.eviction_policy {
             None => LimitState::Full,
-            Some(policy) => evict(thread, access, policy, wanted),
+            Some(policy) => evict(thread, (access, end_deletion), policy, wanted),
         },
     };
     set_limit_state(thread, room);
@@ -218,7 +220,7 @@ fn may_evict(thread: &ThreadState) -> bool {
 /// Evicts until `needed_bytes` bytes are free, memory usage is within the limit, or the time is over.
 fn evict(
     thread: &mut ThreadState,
-    access: &mut EvictionAccess<'_, '_>,
+    (access, end_deletion): (&mut EvictionAccess<'_, '_>, EndDeletion),
     policy: EvictionPolicy,
     needed_bytes: u64,
 ) -> LimitState {
@@ -235,7 +237,7 @@ fn evict(
     let start = Instant::now();
     let (mut keys, mut busy, mut freed) = (0u32, 0, 0);
     let attempt_result = loop {
-        match evict_one(thread, access, policy) {
+        match evict_one(thread, access, policy, end_deletion) {
             (EvictionAttempt::Evicted, bytes) => (keys, busy, freed) = (keys + 1, 0, freed + bytes),
             (EvictionAttempt::NoCandidate, _) => break LimitState::Full,
             (EvictionAttempt::Busy, _) => busy += 1,
@@ -265,6 +267,7 @@ fn evict_one(
     thread: &mut ThreadState,
     access: &mut EvictionAccess<'_, '_>,
     policy: EvictionPolicy,
+    end_deletion: EndDeletion,
 ) -> (EvictionAttempt, u64) {
     let start = Instant::now();
     let server = &thread.server.clone();
@@ -299,7 +302,7 @@ fn evict_one(
     if let EvictionAccess::Exclusive(all) = access
         && attempt == EvictionAttempt::Evicted
     {
-        key_events::end_deletion(thread, all);
+        end_deletion(thread, all);
     }
     debug_assert!(
         !thread.effects.log_writer.has_pending_ops(),

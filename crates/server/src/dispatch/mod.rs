@@ -45,6 +45,7 @@ pub mod leases;
 pub mod memory_limit;
 pub mod modules;
 mod notifications;
+mod paused_operations;
 pub mod pins;
 pub mod plan;
 pub mod prefetch;

@@ -32,10 +32,10 @@ use crate::commands::error::CommandError;
 use crate::commands::perform_blocked;
 use crate::commands::permission::{self, WaiterDenial};
 use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, is_expired, read_entry};
-use crate::keyspace::effects::{ClientNotification, Effects, Hooks};
+use crate::keyspace::effects::{ClientNotification, Effects};
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::ready_keys::{ReadyKey, blocking_kind_of};
-use crate::keyspace::{Exclusive, GatePassage, Slot, SlotHeader, WriteLease};
+use crate::keyspace::{GatePassage, Slot, SlotHeader, WriteLease};
 use crate::net::client::Client;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::metrics::Counter;
@@ -45,8 +45,8 @@ use weft_os::time::Instant;
 
 use super::admit;
 use super::execution_order;
-use super::modules::key_events;
 use super::notifications::{FORGOTTEN_KEYS_PER_TRACKED_KEY, send_early_broadcasts};
+use super::paused_operations::PausedOperations;
 use super::propagate;
 use super::thread::{LeasedCall, ThreadState};
 
@@ -112,38 +112,6 @@ pub(super) enum ModuleService {
     One,
     /// This one was served, with this reply. Nothing else is served any more.
     Ended(Arc<Waiter>, Vec<u8>),
-}
-
-/// The operations of waiting clients that a pause holds back.
-#[derive(Clone, Copy, Default)]
-pub(super) struct PausedOperations {
-    /// Those that only read.
-    pub reads: bool,
-    /// Those that write.
-    pub writes: bool,
-}
-
-impl PausedOperations {
-    /// Returns the operations that are held back now.
-    pub(super) fn current(server: &Server) -> PausedOperations {
-        let (pause, now_ms) = (&server.clients.pause, unix_ms());
-        PausedOperations {
-            reads: pause.is_paused(now_ms, false),
-            writes: pause.are_writes_paused(now_ms),
-        }
-    }
-
-    /// Returns `true` if the operations of a queue are held back.
-    fn includes(self, line: &WaitQueueKind) -> bool {
-        match line {
-            WaitQueueKind::Stream => self.reads,
-            WaitQueueKind::List
-            | WaitQueueKind::SortedSet
-            | WaitQueueKind::StreamGroup(_)
-            | WaitQueueKind::Module
-            | WaitQueueKind::ModuleWithDeletion => self.writes,
-        }
-    }
 }
 
 /// The reason for which a key cannot be served now.
@@ -267,7 +235,7 @@ fn serve_ready_keys<'p>(
     refused
 }
 
-fn contended_keys(keys: VecDeque<UnservedKey>) -> Option<Box<UnservedKeys>> {
+pub(super) fn contended_keys(keys: VecDeque<UnservedKey>) -> Option<Box<UnservedKeys>> {
     (!keys.is_empty()).then(|| Box::new(UnservedKeys { keys, failures: 0 }))
 }
 
@@ -537,7 +505,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             start,
         };
         match &mut self.context.key_events {
-            ServedEvents::Interrupt(interrupted) if key_events::has_events(self.context.effects) => {
+            ServedEvents::Interrupt(interrupted) if self.context.effects.has_new_events() => {
                 *interrupted = Some(operation);
             }
             ServedEvents::Interrupt(_) | ServedEvents::Sent => self.end_operation(operation),
@@ -776,107 +744,14 @@ pub(super) fn serve_unit<'p>(
 ) -> Option<Box<UnservedKeys>> {
     thread.effects.log_writer.end_measured_unit();
     let mut further_leases = Vec::new();
-    let unserved = match (thread.effects.ready.is_empty(), held) {
-        (true, _) => None,
-        (false, HeldLeases::Exclusive(all)) if thread.effects.hooks.intersects(Hooks::MODULE_EVENTS) => {
-            // The unit may have begun a pause.
-            let paused = PausedOperations::current(&thread.server);
-            let unserved = serve_for_modules(thread, all, client.id, paused);
-            let (server, seat) = (&thread.server, thread.thread_index);
-            NotificationSender::new(server, &mut thread.effects, seat).send_recorded_effects(Some(client.id));
-            unserved
-        }
-        (false, held) => serve_unit_ready(thread, pass, &mut further_leases, held, client),
+    let unserved = match thread.effects.ready.is_empty() {
+        true => None,
+        false => serve_unit_ready(thread, pass, &mut further_leases, held, client),
     };
     if thread.effects.log_writer.has_pending_ops() {
         client.record_write(propagate::commit_unit(&mut thread.effects));
     }
     unserved
-}
-
-/// Serves the clients that wait for keys that a command or a unit of client `changed_by` made ready, in exclusive mode,
-/// and lets modules have the keyspace events of each operation within its unit. Returns the keys that could not be
-/// served.
-#[cold]
-pub(super) fn serve_for_modules(
-    thread: &mut ThreadState,
-    all: &mut Exclusive<'_>,
-    changed_by: ClientId,
-    paused: PausedOperations,
-) -> Option<Box<UnservedKeys>> {
-    let mut ready = VecDeque::from(std::mem::take(&mut thread.effects.ready));
-    let mut interrupted = None;
-    let mut contended = VecDeque::new();
-    while !ready.is_empty() || interrupted.is_some() {
-        let mut served = serve_until_event(
-            thread,
-            all,
-            (Some(changed_by), paused),
-            std::mem::take(&mut ready),
-            interrupted,
-        );
-        interrupted = served.1;
-        ready = std::mem::take(&mut served.0.interrupted);
-        contended.append(&mut served.0.contended);
-        if !served.0.paused.is_empty() {
-            // The client gets its reply before the pause ends.
-            thread.unserved.push(UnservedKeys {
-                keys: served.0.paused,
-                failures: 0,
-            });
-        }
-    }
-    contended_keys(contended)
-}
-
-/// Serves keys until an operation has caused events, and lets modules have these. Returns the keys that are left, and
-/// the operation, which is not propagated yet.
-pub(super) fn serve_until_event(
-    thread: &mut ThreadState,
-    all: &mut Exclusive<'_>,
-    (changed_by, paused): (Option<ClientId>, PausedOperations),
-    ready: VecDeque<ReadyKey>,
-    interrupted: Option<InterruptedOperation>,
-) -> (RefusedKeys, Option<InterruptedOperation>) {
-    let delivers = key_events::can_deliver(thread);
-    let mut held = HeldLeases::Exclusive(all);
-    let mut service = ServingContext {
-        held: &mut held,
-        pass: None,
-        access: AccessContext {
-            now_ms: unix_ms(),
-            clock: &thread.clock,
-            counts: &thread.server.keyspace.counts,
-            thread_index: thread.thread_index,
-            should_touch: true,
-        },
-        effects: &mut thread.effects,
-        changed_by,
-        server: &thread.server,
-        served_waiters: &mut thread.served,
-        further_leases: &mut Vec::new(),
-        refused_slots: HashSet::new(),
-        paused,
-        module_service: ModuleService::Refused,
-        key_events: match delivers {
-            true => ServedEvents::Interrupt(interrupted),
-            false => ServedEvents::Sent,
-        },
-    };
-    let mut refused = serve_keys(ready, &mut service);
-    let interrupted = match service.key_events {
-        ServedEvents::Interrupt(interrupted) => interrupted,
-        ServedEvents::Sent => None,
-    };
-    if interrupted.is_some() {
-        let mut client = Client::new(ClientId::new(0), thread.now_ms, thread.thread_index);
-        key_events::deliver(thread, held, &mut client, None);
-    }
-    if !refused.for_home.is_empty() {
-        let keys = std::mem::take(&mut refused.for_home);
-        thread.server.serve_module_calls_at_home(keys);
-    }
-    (refused, interrupted)
 }
 
 fn serve_unit_ready<'p>(

@@ -314,6 +314,26 @@ impl ThreadState {
         (self.now_ms, self.expiry_ms) = (self.now_ms.max(now_ms), self.expiry_ms.max(now_ms));
     }
 
+    /// Returns `true` if the thread, in exclusive mode, can call modules without opening the gate. A file is loaded
+    /// while other threads read nothing.
+    pub fn can_call_modules(&self) -> bool {
+        self.server.is_home(self.thread_index)
+            || self.is_lent_to_home
+            || self.is_for_locks
+            || self.home_standby.is_some()
+            || self.replays
+    }
+
+    /// Lets the home worker delete the expired keys that commands have found, if modules get the events of that there.
+    #[cold]
+    pub fn leave_expired_to_home(&mut self) {
+        if HomeEvents::current().include_changes() && !self.effects.expired.is_empty() {
+            let keys = std::mem::take(&mut self.effects.expired);
+            self.server
+                .run_at_home(Box::new(move |home| home.delete_found_expired(keys)));
+        }
+    }
+
     /// Takes over keys that became ready by changes without a command (expiry). They are served later, under separate
     /// leases.
     #[inline]

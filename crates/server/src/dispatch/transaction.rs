@@ -45,6 +45,7 @@ use crate::commands::permission::{self, CommandPermission};
 use crate::commands::server::time;
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Exclusive, GatePassage, Keyspace, lease_all_for_good};
 use crate::net::client::{BufferFigures, Client, ClientFlags, ScriptRefusal};
 use crate::net::connection::Connection;
@@ -72,10 +73,10 @@ use super::queueing::{end_transaction, note_redirection};
 use super::record::{self, CommandLogThresholds};
 use super::redirect;
 use super::request::{CommandCall, Outcome, Request};
+use super::script;
 use super::slot_stats::{self, CommandCost};
 use super::thread::{LeasedCall, ThreadState};
 use super::watches::{has_expired_watch, planned_key_of_watch, remove_own_watches};
-use super::{script, serve};
 
 /// Returns `true` if the EXEC of a client needs snapshots of all clients first.
 pub fn needs_client_snapshots(thread: &ThreadState, client: &Client) -> bool {
@@ -442,7 +443,7 @@ pub(super) fn exec_commands<'p>(
         parts.clear();
     }
     modules::key_events::run_jobs(thread, held.reborrow(), &mut connection.client);
-    let unserved = serve::serve_unit(thread, pass, held, &mut connection.client);
+    let unserved = modules::serving::serve_unit(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     let nanoseconds = record_exec(thread, request, connection, start, false);
     if slot_stats {
@@ -512,7 +513,7 @@ fn run_queued_command<'p>(
     pass: Option<&'p GatePassage<'p>>,
     transaction: &Transaction,
     queued: &QueuedCommand,
-    mut held: HeldLeases<'_, 'p>,
+    held: HeldLeases<'_, 'p>,
     connection: &mut Connection,
 ) -> NextStep {
     let (command, binding) = resolve_queued(queued);
@@ -539,38 +540,8 @@ fn run_queued_command<'p>(
         record_queued_command(thread, command, queued, args, client, failed, length);
         return NextStep::Reply;
     }
-    debug_assert!(held.covers(transaction.keys_of(queued)), "the leases cover the keys");
-    let call = LeasedCall {
-        command,
-        args,
-        planned: transaction.keys_of(queued),
-        held: held.reborrow(),
-        pass,
-    };
-    thread.effects.hooks = thread.server.keyspace.hooks.current();
-    let dirty = thread.effects.dirty;
-    let deletes_expired = expired_sources::must_delete_expired(thread, command);
-    let shown_time = (command.full_name == "time").then(|| thread.time_of_unit());
-    let mut context = thread.split_frame().0.context(call, client, output);
-    if deletes_expired {
-        context.delete_expired_sources();
-    }
-    let (result, next_step) = run_handler(binding, &mut context, shown_time);
-    execution_order::note_call(context.client, &next_step, args.iter());
-    if modules::key_events::are_due(&context.keys) {
-        drop(context);
-        modules::key_events::deliver_in_transaction(thread, held.reborrow(), client);
-        let call = LeasedCall {
-            command,
-            args,
-            planned: transaction.keys_of(queued),
-            held: held.reborrow(),
-            pass,
-        };
-        context = thread.split_frame().0.context(call, client, output);
-    }
-    publish_call(&mut context, &next_step, dirty);
-    drop(context);
+    let keys = transaction.keys_of(queued);
+    let (result, next_step) = call_handler(thread, pass, (command, binding), (args, keys), held, client, output);
     let failed = result.is_err();
     if let Err(error) = result {
         output.truncate(before);
@@ -596,6 +567,52 @@ fn run_queued_command<'p>(
     let length = output.len() - length_before;
     record_queued_command(thread, command, queued, args, client, failed, length);
     into_exec_step(next_step, command)
+}
+
+/// Calls the handler of a command, propagates the command, and queues its notifications. Returns its result and the
+/// next step.
+#[inline]
+fn call_handler<'p>(
+    thread: &mut ThreadState,
+    pass: Option<&'p GatePassage<'p>>,
+    (command, binding): (&'static Command<Binding>, Binding),
+    (args, planned): (Args<'_>, &[PlannedKey]),
+    mut held: HeldLeases<'_, 'p>,
+    client: &mut Client,
+    output: &mut Output,
+) -> (CommandResult, NextStep) {
+    debug_assert!(held.covers(planned), "the leases cover the keys");
+    let call = LeasedCall {
+        command,
+        args,
+        planned,
+        held: held.reborrow(),
+        pass,
+    };
+    thread.effects.hooks = thread.server.keyspace.hooks.current();
+    let dirty = thread.effects.dirty;
+    let deletes_expired = expired_sources::must_delete_expired(thread, command);
+    let shown_time = (command.full_name == "time").then(|| thread.time_of_unit());
+    let mut context = thread.split_frame().0.context(call, client, output);
+    if deletes_expired {
+        context.delete_expired_sources();
+    }
+    let (result, next_step) = run_handler(binding, &mut context, shown_time);
+    execution_order::note_call(context.client, &next_step, args.iter());
+    if modules::key_events::are_due(&context.keys) {
+        drop(context);
+        modules::key_events::deliver_in_transaction(thread, held.reborrow(), client);
+        let call = LeasedCall {
+            command,
+            args,
+            planned,
+            held,
+            pass,
+        };
+        context = thread.split_frame().0.context(call, client, output);
+    }
+    publish_call(&mut context, &next_step, dirty);
+    (result, next_step)
 }
 
 /// Propagates a command that has run, and queues its notifications. `dirty` is the number of changes before it.

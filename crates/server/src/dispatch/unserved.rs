@@ -12,8 +12,9 @@ use crate::state::{UnservedKey, UnservedKeys};
 
 use super::effects::free_removed_values;
 use super::leases::ANNOUNCE_AFTER_FAILURES;
+use super::paused_operations::PausedOperations;
 use super::propagate;
-use super::serve::{ModuleService, PausedOperations, ServedEvents, ServingContext, notify_served_clients, serve_keys};
+use super::serve::{ModuleService, ServedEvents, ServingContext, notify_served_clients, serve_keys};
 use super::thread::ThreadState;
 
 /// The maximum number of keys of one list that a worker attempts to serve in a turn.

@@ -439,6 +439,12 @@ impl Effects {
         }
     }
 
+    /// Returns `true` if events are recorded that modules do not have yet, or expired keys whose deletion is an event.
+    pub fn has_new_events(&self) -> bool {
+        let is_new = |change: &Change| matches!(change.kind, ChangeKind::Event(_));
+        !self.expired.is_empty() || self.changes.iter().any(is_new)
+    }
+
     /// Returns `true` if there are deliveries to make, or workers to wake, after the reply.
     #[inline]
     pub fn has_deliveries(&self) -> bool {

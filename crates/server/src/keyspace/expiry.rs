@@ -142,11 +142,10 @@ fn expire_slot(
             position,
             data,
             db,
-            KEYS_PER_LEASE,
+            (KEYS_PER_LEASE, true),
             &mut fields,
             &mut removed,
             effects,
-            true,
         );
     }
     effects.log_writer.commit();
@@ -170,11 +169,10 @@ fn expire_in_database(
     (keyspace, thread_index, now_ms): (&Keyspace, ThreadIndex, u64),
     data: &mut Slot,
     db: DbIndex,
-    keys_max: usize,
+    (keys_max, ends_units): (usize, bool),
     fields: &mut FieldExpiry,
     removed: &mut Vec<Removed<Value>>,
     effects: &mut Effects,
-    ends_units: bool,
 ) -> bool {
     let table = data.table_mut(db);
     let before = TableCounts::of_table(table);
@@ -227,7 +225,7 @@ pub fn expire_next_in_unit(
     let mut fields = FieldExpiry::new(now_ms, effects.hooks, data.watching().is_some());
     let position = (keyspace, thread_index, now_ms);
     for db in DbIndex::all(data.databases()) {
-        expire_in_database(position, data, db, 1, &mut fields, &mut removed, effects, false);
+        expire_in_database(position, data, db, (1, false), &mut fields, &mut removed, effects);
         if !removed.is_empty() || fields.removed > 0 {
             break;
         }

@@ -279,7 +279,8 @@ impl LogWriter {
     /// replica receives.
     #[inline]
     pub fn end_measured_unit(&mut self) {
-        if self.measures_units {
+        // Another unit than the first one before a commit is that of a served client.
+        if self.measures_units && self.unit_start == 0 {
             self.measured_bytes = self.unit_bytes(LogTarget::REPLICAS);
         }
         self.end_unit();

@@ -41,8 +41,8 @@ pub trait HomeThread {
     fn run_due_timers(&mut self);
     /// Deletes keys that readers have found expired, and lets modules have the events.
     fn delete_found_expired(&mut self, keys: Vec<ExpiredKey>);
-    /// Deletes expired keys of the slots that are due, for as long as a slice of expiry lasts, and lets modules have the
-    /// events.
+    /// Deletes expired keys of the slots that are due, for as long as a slice of expiry lasts, and lets modules have
+    /// the events.
     fn expire_due_keys(&mut self);
     /// Evicts keys while memory is above the limit, and lets modules have the events.
     fn evict_keys(&mut self);

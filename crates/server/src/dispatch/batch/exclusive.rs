@@ -9,6 +9,7 @@ use crate::dispatch::exec_detached;
 use crate::dispatch::exec_libraries;
 use crate::dispatch::leased::run_exclusive_serving;
 use crate::dispatch::memory_limit;
+use crate::dispatch::modules::key_events;
 use crate::dispatch::notifications::send_early_broadcasts;
 use crate::dispatch::plan::{CommandPlan, Plans, RequestKind};
 use crate::dispatch::queueing::{self, TransactionRole};
@@ -93,7 +94,8 @@ pub(super) fn run_plans_exclusively(
     }
     let mut all = seat.exclusive();
     let must_admit_again = begins_changed_passage(thread)
-        | (thread.home_events.include_changes() && memory_limit::evict_for_modules(thread, &mut all));
+        | (thread.home_events.include_changes()
+            && memory_limit::evict_for_modules(thread, &mut all, key_events::end_deletion));
     run_first_plan(thread, &mut all, &request, keys, connections, must_admit_again);
     let next = match binding.mode == HandlerMode::Module || causes_home_events(thread, command) {
         true => run_further_module_plans(thread, &mut all, plans, connections, next),

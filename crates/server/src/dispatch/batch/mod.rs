@@ -274,7 +274,7 @@ fn run_admitted<'p>(
 #[cold]
 fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     if thread.home_events.include_changes() {
-        return send_expired_home(thread);
+        return thread.leave_expired_to_home();
     }
     let server = &thread.server;
     let thread_index = thread.thread_index;
@@ -297,15 +297,6 @@ fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
         thread.effects.expired.is_empty() && !thread.effects.log_writer.has_pending_ops(),
         "the keys that a command found expired are deleted, and that is logged, before the next command"
     );
-}
-
-/// Lets the home worker delete the expired keys that a command found, because modules get the events of that there.
-#[cold]
-pub fn send_expired_home(thread: &mut ThreadState) {
-    let keys = std::mem::take(&mut thread.effects.expired);
-    thread
-        .server
-        .run_at_home(Box::new(move |home| home.delete_found_expired(keys)));
 }
 
 /// Frees memory for the next command if it is above the limit. Clients get invalidations of evicted keys before that

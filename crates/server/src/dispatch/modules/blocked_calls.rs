@@ -8,27 +8,22 @@
 //! What a call writes, and what the module does with its reply, is one unit. The reply to LPUSH is withheld until then,
 //! so its client sees the result.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weft_base::clock::unix_ms;
 use weft_base::{ClientId, ParkId, ParkedClient};
 use weft_modules::invoke;
 use weft_modules::objects::promise::Promise;
 
 use super::ModuleSession;
-use super::key_events::can_deliver;
 use crate::clients_waiting::blocking::Waiter;
 use crate::commands::generic::wait;
-use crate::dispatch::serve::{
-    self, InterruptedOperation, ModuleService, PausedOperations, RefusedKeys, ServedEvents, ServingContext,
-};
-use crate::keyspace::access::AccessContext;
-use crate::keyspace::effects::Hooks;
+use crate::dispatch::paused_operations::PausedOperations;
+use crate::dispatch::serve::{self, ModuleService};
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::replication::{ReplicaWait, RequiredAcks};
 use crate::state::blocked_calls::{BlockedCall, CallWait};
-use crate::state::{HOME_WORKER, Message, UnservedKeys};
+use crate::state::{HOME_WORKER, Message};
 
 impl ModuleSession<'_, '_> {
     /// Serves the calls of modules that wait for these keys, and ends a unit with each.
@@ -47,18 +42,16 @@ impl ModuleSession<'_, '_> {
     /// Serves the waiters of keys until one of them was the call of a module. Returns this, its reply, and the keys
     /// that were not served to the end.
     fn serve_one_call(&mut self, mut keys: VecDeque<ReadyKey>) -> Option<(Arc<Waiter>, Vec<u8>, VecDeque<ReadyKey>)> {
+        self.thread.effects.hooks = self.thread.server.keyspace.hooks.current();
+        let paused = PausedOperations::current(&self.thread.server);
         let mut interrupted = None;
         loop {
-            let (mut refused, ended, operation) = self.serve_until_event(keys, interrupted);
+            let service = ModuleService::One;
+            let (mut refused, ended, operation) = self.serve_until_event(keys, interrupted, service, paused);
             // The worker tries these again when the pause ends.
-            if !refused.paused.is_empty() {
-                self.thread.unserved.push(UnservedKeys {
-                    keys: std::mem::take(&mut refused.paused),
-                    failures: 0,
-                });
-            }
+            self.keep_paused_keys(&mut refused);
             if operation.is_some() {
-                self.deliver_events_of_call();
+                self.deliver_events_of_operation();
                 (keys, interrupted) = (refused.interrupted, operation);
                 continue;
             }
@@ -70,47 +63,6 @@ impl ModuleSession<'_, '_> {
                 ModuleService::Refused | ModuleService::One => None,
             };
         }
-    }
-
-    /// Does the same, until the operation of another client has caused events that modules get.
-    fn serve_until_event(
-        &mut self,
-        keys: VecDeque<ReadyKey>,
-        interrupted: Option<InterruptedOperation>,
-    ) -> (RefusedKeys, ModuleService, Option<InterruptedOperation>) {
-        let thread = &mut *self.thread;
-        thread.effects.hooks = thread.server.keyspace.hooks.current();
-        let delivers = thread.effects.hooks.intersects(Hooks::MODULE_EVENTS) && can_deliver(thread);
-        let mut further_leases = Vec::new();
-        let mut service = ServingContext {
-            held: &mut self.access.as_held_leases(),
-            pass: self.pass,
-            access: AccessContext {
-                now_ms: unix_ms(),
-                clock: &thread.clock,
-                counts: &thread.server.keyspace.counts,
-                thread_index: thread.thread_index,
-                should_touch: true,
-            },
-            effects: &mut thread.effects,
-            changed_by: None,
-            server: &thread.server,
-            served_waiters: &mut thread.served,
-            further_leases: &mut further_leases,
-            refused_slots: HashSet::new(),
-            paused: PausedOperations::current(&thread.server),
-            module_service: ModuleService::One,
-            key_events: match delivers {
-                true => ServedEvents::Interrupt(interrupted),
-                false => ServedEvents::Sent,
-            },
-        };
-        let refused = serve::serve_keys(keys, &mut service);
-        let operation = match service.key_events {
-            ServedEvents::Interrupt(operation) => operation,
-            ServedEvents::Sent => None,
-        };
-        (refused, service.module_service, operation)
     }
 
     /// Ends a call whose waiter is claimed: the module gets its reply.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::{ModuleSession, apply_unit_effects, client_without_connection, key_events};
 use crate::dispatch::memory_limit;
 use crate::dispatch::notifications::send_early_broadcasts;
-use crate::dispatch::serve::{self, PausedOperations};
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::ExpiredKey;
@@ -101,18 +100,15 @@ impl HomeThread for Home<'_, '_> {
     fn evict_keys(&mut self) {
         let requested = &self.thread.server.modules.is_eviction_requested;
         requested.store(false, Ordering::Release);
-        memory_limit::evict_for_modules(self.thread, self.all);
+        memory_limit::evict_for_modules(self.thread, self.all, key_events::end_deletion);
     }
 
     fn serve_waiters(&mut self, unserved: UnservedKeys) {
-        let paused = PausedOperations::current(&self.thread.server);
-        self.thread.effects.hooks = self.thread.server.keyspace.hooks.current();
-        self.thread.effects.ready = unserved.keys.iter().map(|unserved| unserved.key.clone()).collect();
-        let left = serve::serve_for_modules(self.thread, self.all, ClientId::new(0), paused);
-        // Only now: a waiter that still cannot be served has been held up all the time.
-        drop(unserved);
-        self.thread.unserved.extend(left.map(|left| *left));
+        // They are served when the unit ends. A waiter that still cannot be served has been held up until then.
+        let ready = unserved.keys.iter().map(|unserved| unserved.key.clone());
+        self.thread.effects.ready.extend(ready);
         run_unit(self.thread, self.all, |_| ());
+        drop(unserved);
     }
 }
 

@@ -44,23 +44,7 @@ pub fn are_due(keys: &Keys<'_, '_>) -> bool {
 #[cold]
 fn are_recorded(effects: &Effects, held: &HeldLeases<'_, '_>) -> bool {
     let is_exclusive = matches!(held, HeldLeases::Exclusive(_));
-    is_exclusive && !effects.hooks.intersects(Hooks::ON_SNAPSHOT) && has_events(effects)
-}
-
-/// Returns `true` if events are recorded that modules do not have yet, or expired keys whose deletion is an event.
-pub fn has_events(effects: &Effects) -> bool {
-    let is_new = |kind: &ChangeKind| matches!(kind, ChangeKind::Event(_));
-    !effects.expired.is_empty() || effects.changes.iter().any(|change| is_new(&change.kind))
-}
-
-/// Returns `true` if a thread in exclusive mode can call modules without opening the gate. A file is loaded while
-/// other threads read nothing.
-pub fn can_deliver(thread: &ThreadState) -> bool {
-    thread.server.is_home(thread.thread_index)
-        || thread.is_lent_to_home
-        || thread.is_for_locks
-        || thread.home_standby.is_some()
-        || thread.replays
+    is_exclusive && !effects.hooks.intersects(Hooks::ON_SNAPSHOT) && effects.has_new_events()
 }
 
 /// Lets modules have the events of a command that has run, propagates the command, and runs the jobs that the modules
@@ -77,7 +61,7 @@ pub fn end_command(
         may_block: thread.may_block && matches!(next_step, NextStep::Reply),
         next_step: NextStep::Reply,
     };
-    if has_events(&thread.effects) {
+    if thread.effects.has_new_events() {
         deliver(thread, HeldLeases::Exclusive(all), client, Some(&mut call));
     }
     if thread.effects.is_logging() {
@@ -92,7 +76,7 @@ pub fn end_command(
 /// Lets modules have the events that the running call has caused so far. Only in exclusive mode.
 #[cold]
 pub fn deliver(thread: &mut ThreadState, held: HeldLeases<'_, '_>, client: &mut Client, call: Option<&mut ModuleCall>) {
-    if can_deliver(thread) {
+    if thread.can_call_modules() {
         with_session(thread, held, client, call, |session| session.deliver_events_of_call());
     }
 }
@@ -119,7 +103,7 @@ pub fn end_deletion(thread: &mut ThreadState, all: &mut Exclusive<'_>) {
 /// Runs the jobs that modules have added when they were notified of events of the unit that is about to end.
 #[inline]
 pub fn run_jobs(thread: &mut ThreadState, held: HeldLeases<'_, '_>, client: &mut Client) {
-    if thread.effects.hooks.intersects(Hooks::MODULE_EVENTS) && post_jobs::are_waiting() && can_deliver(thread) {
+    if thread.effects.hooks.intersects(Hooks::MODULE_EVENTS) && post_jobs::are_waiting() && thread.can_call_modules() {
         with_session(thread, held, client, None, |session| {
             session.run_post_notification_jobs();
         });
@@ -128,19 +112,19 @@ pub fn run_jobs(thread: &mut ThreadState, held: HeldLeases<'_, '_>, client: &mut
 
 /// Calls `run` with a session of a thread in exclusive mode, for the code of modules within a unit.
 #[cold]
-fn with_session<'p>(
+pub(super) fn with_session<'p, R>(
     thread: &mut ThreadState,
     held: HeldLeases<'_, 'p>,
     client: &mut Client,
     call: Option<&mut ModuleCall>,
-    run: impl FnOnce(&mut ModuleSession<'_, 'p>),
-) {
+    run: impl FnOnce(&mut ModuleSession<'_, 'p>) -> R,
+) -> Option<R> {
     let HeldLeases::Exclusive(all) = held else {
-        return;
+        return None;
     };
     let permissions = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
-    run(&mut ModuleSession {
+    let result = run(&mut ModuleSession {
         thread,
         access: SessionAccess::Exclusive(all),
         pass: None,
@@ -149,6 +133,7 @@ fn with_session<'p>(
         idle: None,
     });
     (thread.may_leave, thread.may_block) = permissions;
+    Some(result)
 }
 
 impl ModuleSession<'_, '_> {
@@ -165,8 +150,8 @@ impl ModuleSession<'_, '_> {
     pub(super) fn deliver_events_of_access(&mut self) {
         if self.thread.effects.hooks.intersects(Hooks::MODULE_EVENTS)
             && self.access.is_exclusive()
-            && can_deliver(self.thread)
-            && has_events(&self.thread.effects)
+            && self.thread.can_call_modules()
+            && self.thread.effects.has_new_events()
         {
             self.deliver_events_of_call();
         }

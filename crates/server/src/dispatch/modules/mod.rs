@@ -41,6 +41,7 @@ mod lock;
 mod login;
 mod registry;
 pub mod scripts;
+pub mod serving;
 mod types;
 mod users;
 
@@ -258,8 +259,9 @@ impl<'s, 'p> ModuleSession<'s, 'p> {
     /// waiting clients could not be served.
     pub fn end_unit(&mut self) -> Option<Box<UnservedKeys>> {
         self.run_post_notification_jobs();
+        let served = self.serve_ready_keys();
         let held = self.access.as_held_leases();
-        let unserved = serve::serve_unit(self.thread, self.pass, held, self.client);
+        let unserved = served.or(serve::serve_unit(self.thread, self.pass, held, self.client));
         let ThreadState {
             server,
             effects,

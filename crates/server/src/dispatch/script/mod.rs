@@ -275,7 +275,8 @@ pub fn run_exclusive(
         abandon_transaction(thread, connection, before);
     }
     modules::key_events::run_jobs(thread, HeldLeases::Exclusive(all), &mut connection.client);
-    let unserved = serve::serve_unit(thread, None, HeldLeases::Exclusive(all), &mut connection.client);
+    let held = HeldLeases::Exclusive(all);
+    let unserved = modules::serving::serve_unit(thread, None, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = permissions;
     if thread.is_unit_unfinished && !connection.client.flags.contains(ClientFlags::REPLAY) {
         // Rule 9: no command may see a part of this script once the gate is open.

@@ -53,6 +53,7 @@ fn a_key_that_several_commands_made_ready_is_refused_once() {
         refused_slots: HashSet::new(),
         paused: PausedOperations::default(),
         module_service: ModuleService::Refused,
+        key_events: ServedEvents::Sent,
     };
     let ready: VecDeque<ReadyKey> = [3, 5, 3, 5, 3, 5].map(ready_key).into();
     let refused = serve_keys(ready, &mut context);

@@ -57,13 +57,18 @@ impl Fixture {
         let pass = self.seat.enter();
         let context = EvictionContext {
             keyspace: &self.keyspace,
-            pass: &pass,
             thread_index: ROW,
             clock: self.clock,
             samples: 5,
             is_lazy: true,
         };
-        let attempt = chooser.evict(policy, &context, &mut self.effects, &mut |_| {});
+        let attempt = chooser.evict(
+            policy,
+            &context,
+            &mut EvictionAccess::Passage(&pass),
+            &mut self.effects,
+            &mut |_| {},
+        );
         let gone = std::mem::take(&mut self.effects.removed);
         let name = |(removed, cause): (weft_table::Removed<Value>, RemovalCause)| {
             assert_eq!(cause, RemovalCause::Eviction);

@@ -470,7 +470,8 @@ fn load(
     let loaded = load_file(server, path, all, thread_index, how);
     server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
     if loaded.is_ok() {
-        report_loaded_keys(server, all, thread_index);
+        let home = server.modules.exclusive_home.lock().take();
+        report_loaded_keys(server, all, (thread_index, home));
     }
     loaded
 }

@@ -25,8 +25,13 @@ pub fn summon_home(server: &Server, seat: &Seat) -> Option<HomeStandby> {
 /// The number of keys about which modules are told at once.
 const KEYS_AT_ONCE: usize = 1024;
 
-/// Tells the modules that have subscribed to that of all keys, after a file was loaded.
-pub fn report_loaded_keys(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: ThreadIndex) {
+/// Tells the modules that have subscribed to that of all keys, after a file was loaded by a thread that counts in this
+/// row, and has the home worker stand by if it was summoned for that.
+pub fn report_loaded_keys(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    (thread_index, mut home): (ThreadIndex, Option<HomeStandby>),
+) {
     if subscribed_classes() & classes::LOADED == 0 {
         return;
     }
@@ -41,7 +46,7 @@ pub fn report_loaded_keys(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_
         let is_last = slot + 1 == SLOTS;
         if keys.len() >= KEYS_AT_ONCE || (is_last && !keys.is_empty()) {
             let keys = std::mem::take(&mut keys);
-            server.call_modules_in_exclusive_mode(all, thread_index, move || report_keys(&keys));
+            server.call_modules(all, thread_index, &mut home, &mut || report_keys(&keys));
         }
     }
 }

@@ -43,7 +43,7 @@ use crate::persistence::rdb_file::{
 use crate::persistence::snapshot::{self, access_clock};
 use crate::replication::role;
 use crate::replication::{LinkState, ReplicationHistory, ReplicationState, TransferProgress, zero_replication_id};
-use crate::state::{Message, Server};
+use crate::state::{HomeStandby, Message, Server};
 use weft_base::slots::SLOTS;
 use weft_config::id;
 use weft_os::atomic::Ordering;
@@ -671,8 +671,9 @@ fn free_old_data(server: &Server, taken: DetachedTables) {
     }
 }
 
-/// Adds the keys of the new data that blocked clients wait for to the thread's ready keys.
-fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut ThreadState) {
+/// Tells modules of the new data, and adds the keys that blocked clients wait for to the thread's ready keys.
+fn add_ready_keys(server: &Arc<Server>, all: &mut Exclusive<'_>, thread: &mut ThreadState, home: Option<HomeStandby>) {
+    snapshot::report_loaded_keys(server, all, (thread.thread_index, home));
     if server.clients.blocked.keys() == 0 {
         return;
     }
@@ -753,7 +754,7 @@ fn install(
         invalidate_replaced_data(server, row);
         // The libraries were loaded without name conflicts among each other, and all others are removed.
         let restored = server.scripting.libraries.restore(&libraries, RestorePolicy::Flush);
-        add_ready_keys(server, all, &mut thread);
+        add_ready_keys(server, all, &mut thread, home.take());
         if server.persistence.aof.mark_data_replaced() {
             // The existing append-only file stays as it is until a base with the new data exists.
             server.keyspace.hooks.set(Hooks::LOG_FILE, false);
@@ -763,9 +764,6 @@ fn install(
         }
         server.keyspace.local_expiry.clear();
         begin_history(server, id, offset);
-        *server.modules.exclusive_home.lock() = home.take();
-        snapshot::report_loaded_keys(server, all, row);
-        server.modules.exclusive_home.lock().take();
         drop(loading);
         // No save of later data comes before the renaming.
         let snapshot = &server.persistence.snapshot;

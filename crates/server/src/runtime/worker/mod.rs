@@ -558,7 +558,7 @@ impl Worker {
             return;
         }
         if self.thread.home_events.include_changes() {
-            return batch::send_expired_home(&mut self.thread);
+            return self.thread.leave_expired_to_home();
         }
         if self.seat.gate_is_closing() {
             self.send_pending();
