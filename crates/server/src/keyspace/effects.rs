@@ -44,7 +44,7 @@ bitflags::bitflags! {
         /// Slots are being exported: the target of the migration gets their writes.
         const LOG_EXPORTS = 1 << 7;
         /// Modules have subscribed to keyspace events: commands that may cause them run on the home worker.
-        const MODULE_EVENTS = 1 << 8;
+        const MODULE_EVENTS = 1 << 9;
         /// Writes are logged for at least one target.
         const LOG = Self::LOG_FILE.bits() | Self::LOG_REPLICAS.bits() | Self::LOG_EXPORTS.bits();
         /// Other clients are notified of what commands do.
