@@ -471,7 +471,8 @@ fn load(
     server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
     if loaded.is_ok() {
         let home = server.modules.exclusive_home.lock().take();
-        report_loaded_keys(server, all, (thread_index, home));
+        let home = report_loaded_keys(server, all, thread_index, home);
+        *server.modules.exclusive_home.lock() = home;
     }
     loaded
 }

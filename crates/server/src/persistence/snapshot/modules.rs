@@ -26,14 +26,15 @@ pub fn summon_home(server: &Server, seat: &Seat) -> Option<HomeStandby> {
 const KEYS_AT_ONCE: usize = 1024;
 
 /// Tells the modules that have subscribed to that of all keys, after a file was loaded by a thread that counts in this
-/// row, and has the home worker stand by if it was summoned for that.
+/// row. Returns the home worker, if it stands by.
 pub fn report_loaded_keys(
     server: &Arc<Server>,
     all: &mut Exclusive<'_>,
-    (thread_index, mut home): (ThreadIndex, Option<HomeStandby>),
-) {
+    thread_index: ThreadIndex,
+    mut home: Option<HomeStandby>,
+) -> Option<HomeStandby> {
     if subscribed_classes() & classes::LOADED == 0 {
-        return;
+        return home;
     }
     let mut keys: Vec<(u32, Box<[u8]>)> = Vec::new();
     for slot in 0..SLOTS {
@@ -49,6 +50,7 @@ pub fn report_loaded_keys(
             server.call_modules(all, thread_index, &mut home, &mut || report_keys(&keys));
         }
     }
+    home
 }
 
 /// Tells modules of loaded keys, each with its database, with the session of this thread.

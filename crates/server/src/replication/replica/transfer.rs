@@ -673,7 +673,7 @@ fn free_old_data(server: &Server, taken: DetachedTables) {
 
 /// Tells modules of the new data, and adds the keys that blocked clients wait for to the thread's ready keys.
 fn add_ready_keys(server: &Arc<Server>, all: &mut Exclusive<'_>, thread: &mut ThreadState, home: Option<HomeStandby>) {
-    snapshot::report_loaded_keys(server, all, (thread.thread_index, home));
+    drop(snapshot::report_loaded_keys(server, all, thread.thread_index, home));
     if server.clients.blocked.keys() == 0 {
         return;
     }
