@@ -80,15 +80,18 @@ pub struct HashField<'a> {
 #[derive(Clone, Debug)]
 pub struct Hash {
     records: Records,
-    /// The fields that expire; `None` if the hash never had such a field.
-    expiring: Option<Box<ExpiryQueue>>,
+    /// The fields with a property of their own; `None` if the hash never had such a field.
+    special: Option<Box<SpecialFields>>,
     encoding: HashEncoding,
 }
 
-/// The fields that expire, ordered by expiry time in milliseconds and hash of the field.
+/// The fields with a property of their own.
 #[derive(Clone, Debug, Default)]
-struct ExpiryQueue {
+struct SpecialFields {
+    /// Those that expire, ordered by expiry time in milliseconds and hash of the field.
     times: BTreeSet<(u64, u64)>,
+    /// The hashes of those whose value a module has provided as bytes of its own.
+    provided: BTreeSet<u64>,
 }
 
 /// The average memory of a queue entry in bytes, including the unused parts of tree nodes.
@@ -110,7 +113,7 @@ impl Hash {
     pub fn with_capacity(reported: HashEncoding, fields: usize, bytes: usize) -> Self {
         Hash {
             records: Records::with_capacity(RecordShape::Fields, fields, bytes),
-            expiring: None,
+            special: None,
             encoding: reported,
         }
     }
@@ -147,10 +150,11 @@ impl Hash {
 
     /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
-        let queue = self.expiring.as_ref().map_or(0, |queue| {
-            size_of::<ExpiryQueue>() + queue.times.len() * QUEUE_ENTRY_BYTES
+        let special = self.special.as_ref().map_or(0, |special| {
+            let entries = special.times.len() + special.provided.len();
+            size_of::<SpecialFields>() + entries * QUEUE_ENTRY_BYTES
         });
-        self.records.allocated_bytes() + queue
+        self.records.allocated_bytes() + special
     }
 
     /// Moves the records; see [`Value::move_parts`](crate::Value::move_parts).
@@ -173,13 +177,13 @@ impl Hash {
     /// Returns `true` if some field has an expiry.
     #[inline]
     pub fn has_expiring_fields(&self) -> bool {
-        self.expiring.as_ref().is_some_and(|queue| !queue.times.is_empty())
+        self.special.as_ref().is_some_and(|special| !special.times.is_empty())
     }
 
     /// Returns the earliest expiry of all fields, in milliseconds since the Unix epoch.
     #[inline]
     pub fn next_expiry_ms(&self) -> Option<u64> {
-        let first = self.expiring.as_ref()?.times.first()?;
+        let first = self.special.as_ref()?.times.first()?;
         Some(first.0)
     }
 
@@ -229,6 +233,7 @@ impl Hash {
             self.update_expiry_queue(hash, None, expire_at_ms);
             return PreviousField::Absent;
         };
+        self.forget_provided(hash);
         let old = self.records.record(id).expire_at_ms;
         let expired = is_expired(old, now_ms);
         let new = match expiry {
@@ -269,7 +274,7 @@ impl Hash {
         if old == new {
             return;
         }
-        let times = &mut self.expiring.get_or_insert_default().times;
+        let times = &mut self.special.get_or_insert_default().times;
         if let Some(at_ms) = old {
             times.remove(&(at_ms, hash));
         }
@@ -301,7 +306,7 @@ impl Hash {
     /// Returns `true` if the fields stay in insertion order, as in a listpack. In this case no field has an expiry, and
     /// there are few enough fields to rewrite all of them.
     fn is_ordered(&self) -> bool {
-        self.encoding == HashEncoding::Listpack && self.expiring.is_none() && self.len() <= MAX_ORDERED_FIELDS
+        self.encoding == HashEncoding::Listpack && self.special.is_none() && self.len() <= MAX_ORDERED_FIELDS
     }
 
     /// Rewrites all fields in their order. The field `name` gets another value, or is left out if `value` is `None`.
@@ -319,7 +324,31 @@ impl Hash {
         self.records = records;
     }
 
+    /// Notes that a module has provided the value of a field as bytes of its own, until the field gets another value or
+    /// is removed. Does nothing if the field does not exist.
+    pub fn note_provided(&mut self, name: &[u8]) {
+        let hash = hash_of(name);
+        if self.records.find(hash, name).is_some() {
+            self.special.get_or_insert_default().provided.insert(hash);
+            // Valkey's listpacks cannot store that.
+            self.encoding = HashEncoding::Hashtable;
+        }
+    }
+
+    /// Returns `true` if a module has provided the value of a field, which has not expired.
+    pub fn is_provided(&self, name: &[u8], now_ms: u64) -> bool {
+        let is_noted = |special: &SpecialFields| special.provided.contains(&hash_of(name));
+        self.special.as_deref().is_some_and(is_noted) && self.find(name, now_ms).is_some()
+    }
+
+    fn forget_provided(&mut self, hash: u64) {
+        if let Some(special) = &mut self.special {
+            special.provided.remove(&hash);
+        }
+    }
+
     fn remove_record(&mut self, hash: u64, id: RecordId) {
+        self.forget_provided(hash);
         let expire_at_ms = self.records.record(id).expire_at_ms;
         self.records.remove(hash, id, ignore_move);
         self.update_expiry_queue(hash, expire_at_ms, None);
@@ -330,7 +359,7 @@ impl Hash {
     pub fn remove_expired(&mut self, now_ms: u64, limit: usize, mut visit: impl FnMut(&[u8])) -> usize {
         let mut removed = 0;
         while removed < limit
-            && let Some(&(at_ms, hash)) = self.expiring.as_ref().and_then(|queue| queue.times.first())
+            && let Some(&(at_ms, hash)) = self.special.as_ref().and_then(|special| special.times.first())
             && is_expired(Some(at_ms), now_ms)
         {
             let found = self.records.find_where(hash, |record| {

@@ -192,7 +192,7 @@ unsafe extern "C" fn weft_modules_hash_get(
 }
 
 /// `HashSetStringRef`: sets a field that exists to bytes of the module. In Valkey the field refers to them; here they
-/// are copied, so that the module may free them at any time.
+/// are copied, so that the module may free them at any time, and the field is noted as such a one.
 ///
 /// # Safety
 /// The arguments are null, or an open key, a string, and `length` bytes (rule 1).
@@ -209,23 +209,22 @@ unsafe extern "C" fn hash_set_string_ref(
     };
     // SAFETY: the caller promises it.
     let value = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
-    let is_set = key.with_keys(|session, key| {
-        session.read_field(key, name, &mut |_| {}) && session.set_field(key, name, value, true).is_some()
-    });
-    match is_set {
+    match key.with_keys(|session, key| session.set_provided_field(key, name, value)) {
         Some(true) => OK,
         _ => ERR,
     }
 }
 
-/// `HashHasStringRef`: returns 0 for a hash, no field of which refers to bytes of a module.
+/// `HashHasStringRef`: returns 1 if the value of a field is what `HashSetStringRef` has set.
 ///
 /// # Safety
-/// The key is null or open (rule 1).
-unsafe extern "C" fn hash_has_string_ref(key: *mut ModuleKey, _field: *mut ModuleString) -> c_int {
-    // SAFETY: the caller promises it.
-    match unsafe { ModuleKey::from_pointer(key) } {
-        Some(key) if key.kind() == KeyKind::Hash => 0,
-        _ => ERR,
-    }
+/// The arguments are null, or an open key and a string (rule 1).
+unsafe extern "C" fn hash_has_string_ref(key: *mut ModuleKey, field: *mut ModuleString) -> c_int {
+    // SAFETY: the caller promises it; the string is not changed during this call.
+    let (key, name) = unsafe { (ModuleKey::from_pointer(key), ModuleString::bytes_of(field)) };
+    let Some(key) = key.filter(|key| key.kind() == KeyKind::Hash && !field.is_null()) else {
+        return ERR;
+    };
+    let found = key.with_keys(|session, key| session.is_field_provided(key, name));
+    c_int::from(found == Some(true))
 }

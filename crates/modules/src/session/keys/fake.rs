@@ -60,6 +60,8 @@ pub struct FakeKeyspace {
 pub struct FakeSession {
     /// The keys.
     pub keyspace: FakeKeyspace,
+    /// The fields of hashes that were set to bytes of the module.
+    pub provided_fields: BTreeSet<Vec<u8>>,
 }
 
 /// The time of all commands.
@@ -254,6 +256,19 @@ impl HashSession for FakeSession {
             FakeValue::Hash(hash) => Some(hash.insert(field.to_vec(), value.to_vec()).is_some()),
             _ => None,
         }
+    }
+
+    fn set_provided_field(&mut self, key: SessionKey<'_>, field: &[u8], value: &[u8]) -> bool {
+        let exists = self.read_field(key, field, &mut |_| {});
+        if exists {
+            self.set_field(key, field, value, true);
+            self.provided_fields.insert(field.to_vec());
+        }
+        exists
+    }
+
+    fn is_field_provided(&mut self, key: SessionKey<'_>, field: &[u8]) -> bool {
+        self.read_field(key, field, &mut |_| {}) && self.provided_fields.contains(field)
     }
 
     fn remove_field(&mut self, key: SessionKey<'_>, field: &[u8]) -> bool {

@@ -11,6 +11,13 @@ pub trait HashSession {
     /// holds another type. The field does not expire afterwards, unless `keeps_expiry`.
     fn set_field(&mut self, key: SessionKey<'_>, field: &[u8], value: &[u8], keeps_expiry: bool) -> Option<bool>;
 
+    /// Sets a field that exists to a copy of bytes that belong to the module, and notes that. Its expiry stays. Returns
+    /// `false` if there is no such field.
+    fn set_provided_field(&mut self, key: SessionKey<'_>, field: &[u8], value: &[u8]) -> bool;
+
+    /// Returns `true` if the value of a field was set by [`Self::set_provided_field`] and not changed since then.
+    fn is_field_provided(&mut self, key: SessionKey<'_>, field: &[u8]) -> bool;
+
     /// Removes a field. Returns `true` if it existed. The hash stays even if no field is left.
     fn remove_field(&mut self, key: SessionKey<'_>, field: &[u8]) -> bool;
 

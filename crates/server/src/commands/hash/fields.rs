@@ -192,6 +192,20 @@ pub fn set_fields<'a>(
     set_packed(key, pairs, limits)
 }
 
+/// Sets a field that exists to bytes that a module has provided. The expiry of the field stays.
+pub fn set_provided_field(key: &mut KeyWrite<'_>, (name, value): (&[u8], &[u8]), past_ms: u64) {
+    let future_ms = first_future_ms(past_ms);
+    let set = |hash: &mut Hash| {
+        hash.set(name, value, FieldExpiry::Keep, future_ms);
+        hash.note_provided(name);
+    };
+    if key.change_hash(|hash| set(hash)).is_none() {
+        let mut hash = to_unpacked(key, HashEncoding::Hashtable, 0);
+        set(&mut hash);
+        key.set(NewValue::Object(Value::Hash(hash)), ExpiryUpdate::Keep);
+    }
+}
+
 /// Overwrites a single field in place, if it exists and has the same size.
 fn overwrite_packed<'a>(key: &mut KeyWrite<'_>, mut pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
     let (Some((name, value)), Some(mut entry)) = (pairs.next(), key.entry_mut()) else {

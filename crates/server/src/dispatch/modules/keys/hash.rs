@@ -5,7 +5,7 @@ use weft_values::hash::{FieldExpiry, HashRef};
 use weft_values::listpack::DECIMAL_MAX_BYTES;
 
 use super::ModuleSession;
-use crate::commands::hash::fields::{entry_as_hash, key_as_hash, remove_fields, set_fields};
+use crate::commands::hash::fields::{entry_as_hash, key_as_hash, remove_fields, set_fields, set_provided_field};
 use crate::keyspace::encoding_limits::EncodingParameters;
 
 impl HashSession for ModuleSession<'_, '_> {
@@ -33,6 +33,27 @@ impl HashSession for ModuleSession<'_, '_> {
             write.record_expired_fields(done.expired);
             Some(done.added == 0)
         })?
+    }
+
+    fn set_provided_field(&mut self, key: SessionKey<'_>, field: &[u8], value: &[u8]) -> bool {
+        let set = self.edit_key(key, |write, context| {
+            let hash = entry_as_hash(write.entry()).ok().flatten();
+            let exists = hash.is_some_and(|hash| hash.value(field, context.expiry_ms).is_some());
+            if exists {
+                set_provided_field(write, (field, value), context.past_ms);
+            }
+            exists
+        });
+        set.unwrap_or(false)
+    }
+
+    fn is_field_provided(&mut self, key: SessionKey<'_>, field: &[u8]) -> bool {
+        let expiry_ms = self.access_context().now_ms;
+        let found = self.with_stored(key, |entry| match entry_as_hash(Some(entry)) {
+            Ok(Some(HashRef::Large(hash))) => hash.is_provided(field, expiry_ms),
+            _ => false,
+        });
+        found.unwrap_or(false)
     }
 
     fn remove_field(&mut self, key: SessionKey<'_>, field: &[u8]) -> bool {
