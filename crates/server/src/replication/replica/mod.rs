@@ -19,6 +19,7 @@
 mod connect;
 mod handshake;
 mod link;
+mod load_plan;
 mod rdb_channel;
 mod temporary_dump;
 mod transfer;

@@ -25,6 +25,7 @@ use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, ReplicationOffset, RoleEpoch, SlotIndex, ThreadIndex};
 
 use super::link::{LinkFailure, PrimaryLink};
+use super::load_plan::{LoadPlan, load_plan};
 use super::temporary_dump::TemporaryDump;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::access::WholeKeyspace;
@@ -72,17 +73,6 @@ impl DumpEnd {
             DumpEnd::Mark(_) => None,
         }
     }
-}
-
-/// The treatment of the old data, and of clients during the load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LoadPlan {
-    /// `true` if the dump is written to a file first.
-    loads_from_file: bool,
-    /// `true` if the old data stays until the dump is complete.
-    keeps_old_until_loaded: bool,
-    /// `true` if clients are served from the old data.
-    serves_old_data: bool,
 }
 
 /// Receives all data of the primary with the replication ID `id` at `offset`, and replaces this server's data. Returns
@@ -150,24 +140,6 @@ pub fn receive_in_transfer_phase(
         cluster.apply_slots_in_migration(&open_slots);
     }
     Ok(db)
-}
-
-fn load_plan(server: &Server, id: &str) -> LoadPlan {
-    let is_empty = || DbIndex::all(server.keyspace.counts.databases()).all(|db| server.keyspace.counts.keys(db) == 0);
-    let mode = server.config.choice(weft_config::id::REPL_DISKLESS_LOAD);
-    let same_history = || {
-        let state = server.replication.state();
-        state.resumable && state.history.id == id
-    };
-    LoadPlan {
-        loads_from_file: match mode {
-            "disabled" => true,
-            "on-empty-db" => !is_empty(),
-            _ => false,
-        },
-        keeps_old_until_loaded: mode == "swapdb",
-        serves_old_data: mode == "swapdb" && same_history(),
-    }
 }
 
 fn read_dump_end(link: &mut PrimaryLink) -> Result<DumpEnd, LinkFailure> {
@@ -531,6 +503,7 @@ fn load_into_staging<R: Read>(
         progress: Some(ProgressCallback {
             every_bytes: u64::MAX,
             report: &|_| {},
+            meanwhile: &|| {},
             used_memory: &used_memory,
         }),
     };
