@@ -3,9 +3,12 @@
 //! ```text
 //!   fault ─▶ facts: signal, address, thread, registers   async-signal-safe, cannot hang
 //!         ─▶ backtrace with names                        may allocate, lock or fault: so an alarm is
-//!         ─▶ end line                                    set, and a second fault ends it
+//!         ─▶ what modules add                            set; a second fault ends it with a
+//!         ─▶ end line                                    shorter report
 //!         ─▶ default action, the same signal again       core dump and exit status as without a handler
 //! ```
+//!
+//! A failed assertion of a module begins the report itself ([`report_module_assertion`]), and then aborts.
 //!
 //! The backtrace needs more stack than std's own signal stacks have. A thread that needs a backtrace holds an
 //! [`AlternateStack`]. Without it, the report states where the code was and omits the backtrace, unless the handler
@@ -17,7 +20,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 
 use crate::emergency::EmergencyLog;
 use crate::signal_action;
@@ -36,8 +39,30 @@ const ALTERNATE_STACK_BYTES: usize = 512 * 1024;
 /// The minimum size of an alternate stack on which a backtrace is attempted.
 const MIN_BACKTRACE_STACK_BYTES: usize = 256 * 1024;
 
-/// The time limit of the backtrace, in seconds. After it, the process dies without a backtrace.
+/// The time limit of the backtrace, and of what modules add, in seconds. After it, the process dies without them.
 const BACKTRACE_TIMEOUT_SECONDS: u32 = 5;
+
+const START_LINE: &[u8] = b"\n\n=== WEFT BUG REPORT START: Cut & paste starting from here ===\n";
+const END_LINE: &[u8] = b"\n=== WEFT BUG REPORT END. Make sure to include from START to END. ===\n\n";
+
+/// What the thread that writes the report has done.
+mod progress {
+    /// The report has not begun.
+    pub const NONE: u8 = 0;
+    /// A failed assertion has begun it: a signal follows.
+    pub const ASSERTED: u8 = 1;
+    /// The facts and the backtrace are being written.
+    pub const WRITING: u8 = 2;
+    /// Modules add to it.
+    pub const MODULES: u8 = 3;
+    /// An assertion of a module has failed while it was to add to the report: a signal follows.
+    pub const ASSERTED_AGAIN: u8 = 4;
+    /// The shorter report of a second crash is being written.
+    pub const WRITING_AGAIN: u8 = 5;
+}
+
+/// One of [`progress`].
+static PROGRESS: AtomicU8 = AtomicU8::new(progress::NONE);
 
 static REPORT_FIELDS: OnceLock<&'static [(&'static str, &'static str)]> = OnceLock::new();
 /// The id of the thread that writes the report; 0 before a crash.
@@ -59,6 +84,43 @@ pub fn set_crash_reports(enabled: bool) {
 pub type ShowModule = fn(&mut dyn FnMut(&str));
 
 static SHOW_MODULE: OnceLock<ShowModule> = OnceLock::new();
+
+/// Calls modules for what they add to the report of a crash, and passes it on. It is called after the backtrace, and
+/// may do what a signal handler must not.
+pub type CollectModuleInfo = fn(&mut dyn FnMut(&[u8]));
+
+static COLLECT_MODULE_INFO: OnceLock<CollectModuleInfo> = OnceLock::new();
+
+/// Lets modules add to crash reports. Later calls have no effect.
+pub fn set_module_info_of_crash(collect: CollectModuleInfo) {
+    let _ = COLLECT_MODULE_INFO.set(collect);
+}
+
+/// Reports that an assertion of a module has failed, and ends the process.
+pub fn report_module_assertion(expression: &[u8], file: &[u8], line: i32) -> ! {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    let log = EmergencyLog::open();
+    match REPORTING_THREAD.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            PROGRESS.store(progress::ASSERTED, Ordering::Release);
+            log.write(START_LINE);
+            log.write(b"=== ASSERTION FAILED ===\n");
+        }
+        Err(reporter) if reporter == thread => {
+            PROGRESS.store(progress::ASSERTED_AGAIN, Ordering::Release);
+            log.write(b"\n=== RECURSIVE ASSERTION FAILED ===\n");
+        }
+        Err(_) => wait_for_termination(),
+    }
+    log.write(b"==> ");
+    log.write(file);
+    log.write(b":");
+    log.write_decimal(line.into());
+    log.write(b" '");
+    log.write(expression);
+    log.write(b"' is not true\n");
+    std::process::abort();
+}
 
 /// Lets crash reports name the module whose code has crashed. Later calls have no effect.
 pub fn set_module_of_crash(show: ShowModule) {
@@ -155,20 +217,63 @@ extern "C" fn report_crash(signal: c_int, info: *mut libc::siginfo_t, context: *
         terminate_with_signal(signal);
     }
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    let log = EmergencyLog::open();
     match REPORTING_THREAD.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => CRASH_SIGNAL.store(signal, Ordering::Release),
-        // The report itself crashed: stop reporting.
-        Err(reporter) if reporter == thread => terminate_with_signal(CRASH_SIGNAL.load(Ordering::Acquire)),
+        Ok(_) => log.write(START_LINE),
+        Err(reporter) if reporter == thread => match PROGRESS.load(Ordering::Acquire) {
+            progress::ASSERTED => {}
+            before @ (progress::MODULES | progress::ASSERTED_AGAIN) => report_again(log, before, context),
+            // The report itself crashed: stop reporting.
+            _ => terminate_with_signal(CRASH_SIGNAL.load(Ordering::Acquire)),
+        },
         // Another thread crashed first and will end the process.
         Err(_) => wait_for_termination(),
     }
-    let log = EmergencyLog::open();
-    log.write(b"\n\n=== WEFT BUG REPORT START: Cut & paste starting from here ===\n");
+    CRASH_SIGNAL.store(signal, Ordering::Release);
+    PROGRESS.store(progress::WRITING, Ordering::Release);
     write_report_fields(log, signal, info, thread);
+    write_instruction(log, context);
     write_registers(log, context);
     write_backtrace(log);
-    log.write(b"\n=== WEFT BUG REPORT END. Make sure to include from START to END. ===\n\n");
+    write_module_info(log);
+    log.write(END_LINE);
     terminate_with_signal(signal);
+}
+
+/// Writes the shorter report of a crash in code of a module that was to add to the report, and ends the process.
+fn report_again(log: EmergencyLog, before: u8, context: *const c_void) -> ! {
+    PROGRESS.store(progress::WRITING_AGAIN, Ordering::Release);
+    if before == progress::MODULES {
+        log.write(b"\nCrashed running signal handler. Providing reduced version of recursive crash report.\n");
+    }
+    write_running_module(log);
+    write_instruction(log, context);
+    write_backtrace(log);
+    log.write(END_LINE);
+    terminate_with_signal(CRASH_SIGNAL.load(Ordering::Acquire));
+}
+
+/// Lets modules add to the report. They may crash, too, and that is reported.
+fn write_module_info(log: EmergencyLog) {
+    let Some(collect) = COLLECT_MODULE_INFO.get() else {
+        return;
+    };
+    for (signal, _) in FATAL_SIGNALS {
+        if signal_action::unblock(signal).is_err() {
+            return;
+        }
+    }
+    PROGRESS.store(progress::MODULES, Ordering::Release);
+    // SAFETY: rule 2; `on_backtrace_timeout` obeys it.
+    if unsafe { signal_action::handle(libc::SIGALRM, on_backtrace_timeout, 0) }.is_err() {
+        return;
+    }
+    // SAFETY: rule 2; `alarm` touches no memory.
+    unsafe { libc::alarm(BACKTRACE_TIMEOUT_SECONDS) };
+    collect(&mut |text| log.write(text));
+    // SAFETY: as above.
+    unsafe { libc::alarm(0) };
+    PROGRESS.store(progress::WRITING, Ordering::Release);
 }
 
 fn write_report_fields(log: EmergencyLog, signal: c_int, info: *const libc::siginfo_t, thread: i32) {
@@ -202,6 +307,17 @@ fn write_report_fields(log: EmergencyLog, signal: c_int, info: *const libc::sigi
     log.write(b" (");
     log.write_decimal(thread.into());
     log.write(b")\n");
+    write_running_module(log);
+    for (name, value) in REPORT_FIELDS.get().copied().unwrap_or_default() {
+        log.write(name.as_bytes());
+        log.write(b":");
+        log.write(value.as_bytes());
+        log.write(b"\n");
+    }
+}
+
+/// Writes the name of the module whose code the thread runs, if it runs any.
+fn write_running_module(log: EmergencyLog) {
     if let Some(show) = SHOW_MODULE.get() {
         show(&mut |module| {
             log.write(b"Crashed in the code of module: ");
@@ -209,12 +325,33 @@ fn write_report_fields(log: EmergencyLog, signal: c_int, info: *const libc::sigi
             log.write(b"\n");
         });
     }
-    for (name, value) in REPORT_FIELDS.get().copied().unwrap_or_default() {
-        log.write(name.as_bytes());
-        log.write(b":");
-        log.write(value.as_bytes());
+}
+
+/// Writes the address of the instruction at which the signal has arrived.
+fn write_instruction(log: EmergencyLog, context: *const c_void) {
+    if let Some(address) = instruction_address(context) {
+        log.write(b"Crashed running the instruction at: 0x");
+        log.write_hexadecimal(address);
         log.write(b"\n");
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn instruction_address(context: *const c_void) -> Option<u64> {
+    // SAFETY: rule 3.
+    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    Some(registers[libc::REG_RIP as usize] as u64)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn instruction_address(context: *const c_void) -> Option<u64> {
+    // SAFETY: rule 3.
+    Some(unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.pc })
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn instruction_address(_: *const c_void) -> Option<u64> {
+    None
 }
 
 fn write_thread_name(log: EmergencyLog) {
@@ -303,7 +440,9 @@ fn write_backtrace(log: EmergencyLog) {
 
 /// Ends the process when the backtrace hangs, for example on a lock that the crashed thread holds. Rule 2 holds.
 extern "C" fn on_backtrace_timeout(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
-    EmergencyLog::open().write(b"\n(the backtrace took too long)\n=== WEFT BUG REPORT END. ===\n\n");
+    let log = EmergencyLog::open();
+    log.write(b"\n(the backtrace, or a module, took too long)\n");
+    log.write(b"=== WEFT BUG REPORT END. ===\n\n");
     terminate_with_signal(CRASH_SIGNAL.load(Ordering::Acquire));
 }
 

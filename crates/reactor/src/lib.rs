@@ -72,7 +72,10 @@ pub use affinity::{allowed_cpus, lower_priority, parse_cpu_list, pin_to_cpus, th
 pub use allocator_options::allocator_options;
 pub use clock::{CpuUsage, ProcessCpuTimes, thread_cpu_us};
 pub use collation::Collation;
-pub use crash::{AlternateStack, install_crash_handler, set_crash_reports, set_module_of_crash};
+pub use crash::{
+    AlternateStack, install_crash_handler, report_module_assertion, set_crash_reports, set_module_info_of_crash,
+    set_module_of_crash,
+};
 pub use emergency::set_emergency_log;
 pub use epoll::{DetachedConnection, Event, MAX_EVENTS, Reactor, ReceiveOutcome, SendOutcome, Token};
 pub use listener::{Listener, new_multipath_socket};

@@ -23,7 +23,7 @@ super::table! {
     ENABLE_MODULE_COMMAND "enable-module-command" = choice(CLIENT_SCOPES, "no").immutable(),
         Active, "Clients that may call MODULE: no (none), yes (all) or local.";
     MODULE_CONCURRENCY "module-concurrency" = optional_text().immutable().hidden().documented(),
-        Active, "Where commands of modules run: names of modules, each with home or slot-safe.";
+        Active, "Where commands of modules run: names of modules, each with home, serial or slot-safe.";
     ENABLE_DEBUG_ASSERT "enable-debug-assert" = boolean(false).immutable().hidden(),
         NotImplemented, "Allow DEBUG to fail an assertion on purpose.";
     HASH_SEED "hash-seed" = optional_bytes().checked(TextCheck::HashSeed).immutable(),

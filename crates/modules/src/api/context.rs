@@ -147,11 +147,11 @@ extern "C" fn server_version() -> c_int {
 unsafe extern "C" fn assert_failed(expression: *const c_char, file: *const c_char, line: c_int) {
     // SAFETY: rule 1; both are C strings.
     let (expression, file) = unsafe { (CStr::from_ptr(expression), CStr::from_ptr(file)) };
-    panic!(
-        "ASSERTION FAILED: {}:{line} '{}' is not true (in a module)",
-        file.to_string_lossy(),
-        expression.to_string_lossy()
-    );
+    if let Some(host) = session::host() {
+        host.report_failed_assertion(expression, file, line);
+    }
+    // Only tests have no server.
+    panic!("{file:?}:{line} {expression:?} is not true (in a module)");
 }
 
 // ---- the lock ------------------------------------------------------------------------------------------------------

@@ -41,6 +41,9 @@ pub trait ContextHost {
     /// Returns the names of modules, each followed by where its commands run.
     fn module_concurrency(&self) -> String;
 
+    /// Reports that an assertion of the module whose code runs has failed, and ends the process.
+    fn report_failed_assertion(&self, expression: &CStr, file: &CStr, line: i32) -> !;
+
     /// Returns the milliseconds for which a call may run before other clients get an error.
     fn busy_threshold_ms(&self) -> u64;
 }

@@ -13,6 +13,7 @@ pub mod context;
 pub mod events;
 #[cfg(test)]
 pub mod fake;
+pub mod idle;
 pub mod info;
 pub mod keys;
 pub mod latency;

@@ -195,6 +195,43 @@ pub(super) fn check_replication_state(thread: &ThreadState, flags: Option<Script
     Ok(())
 }
 
+/// Checks that the server's state allows a script that a module calls and that has these flags. A call that is not in
+/// script mode is admitted without them, so the texts are those of a script that begins to run.
+#[cold]
+pub(super) fn check_script_of_module(thread: &ThreadState, flags: ScriptFlags) -> Result<(), CommandError> {
+    if is_stale(thread) && !flags.contains(ScriptFlags::ALLOW_STALE) {
+        return Err(CommandError::constant(
+            "MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is not \
+             set on the script.",
+        ));
+    }
+    if flags.contains(ScriptFlags::NO_WRITES) {
+        return Ok(());
+    }
+    if is_read_only(thread) {
+        return Err(CommandError::constant(
+            "READONLY Can not run script with write flag on readonly replica",
+        ));
+    }
+    let (name, blocked) = (
+        thread.server.config.product_name(),
+        "but it's currently unable to persist to disk. Writable scripts are blocked. Use 'no-writes' flag for read only \
+         scripts.",
+    );
+    if thread.tunables.refuses_writes {
+        return Err(CommandError::from_text(format!(
+            "MISCONF {name} is configured to save RDB snapshots, {blocked}"
+        )));
+    }
+    if thread.tunables.is_aof_failing {
+        let reason = thread.server.persistence.aof.failure_reason().unwrap_or_default();
+        return Err(CommandError::from_text(format!(
+            "MISCONF {name} is configured to persist data to AOF, {blocked} AOF error: {reason}"
+        )));
+    }
+    Ok(())
+}
+
 /// Returns `true` if this server is a replica without a link that must not serve old data.
 pub(super) fn is_stale(thread: &ThreadState) -> bool {
     let stale = ReplicationState::IS_REPLICA.union(ReplicationState::LINK_DOWN);

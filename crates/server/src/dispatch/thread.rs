@@ -35,11 +35,7 @@ use super::home_events::HomeEvents;
 use super::script_buffers::ScriptBuffers;
 use super::tunables::Tunables;
 
-/// A worker that can serve its other connections while one of its commands runs.
-pub trait IdleTurns {
-    /// Serves the connections. The gate is open.
-    fn serve_meanwhile(&mut self);
-}
+pub use weft_modules::session::idle::IdleTurns;
 
 /// The state that a worker keeps from command to command.
 pub struct ThreadState {

@@ -56,6 +56,7 @@ mod modules;
 mod moving_connections;
 mod parts;
 mod pause;
+pub mod serial_turn;
 pub mod spare_cores;
 mod subsystems;
 mod worker_link;

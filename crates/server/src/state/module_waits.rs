@@ -7,6 +7,7 @@
 //!   worker of the client ◀── EndedModuleWait ──────────── home worker, in exclusive mode: callbacks of the module
 //! ```
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use weft_base::{ClientId, LogSequence, ParkId};
@@ -58,6 +59,8 @@ pub struct EndedModuleWait {
     pub reply: Vec<u8>,
     /// `true` if it has an error.
     pub failed: bool,
+    /// `true` if the connection is closed after the reply.
+    pub closes_connection: bool,
     /// What the module has taken in the meantime, in nanoseconds.
     pub nanoseconds: u64,
     /// The last write in the log that the reply may depend on.
@@ -74,6 +77,8 @@ pub enum BlockedClientEvent {
     TimedOut(Arc<BlockedClient>),
     /// It has gone, or another reply has ended its wait.
     Disconnected(Arc<BlockedClient>),
+    /// This server does not serve its keys any more: it gets an error with this text instead.
+    Refused(Arc<BlockedClient>, Cow<'static, [u8]>),
     /// A key is ready.
     KeyReady(ReadyKey),
 }

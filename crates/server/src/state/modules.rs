@@ -5,12 +5,14 @@ use std::time::Duration;
 use std::sync::Arc;
 
 use weft_base::ThreadIndex;
+use weft_modules::session::idle::serve_idle_turn;
 use weft_modules::session::lending::LentJob;
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_os::sync::Mutex;
 use weft_os::sync::mpsc;
 
 use super::blocked_calls::BlockedCalls;
+use super::serial_turn::SerialTurn;
 use super::{HOME_WORKER, Message, Server};
 use crate::keyspace::Exclusive;
 
@@ -19,6 +21,8 @@ use crate::keyspace::Exclusive;
 pub struct Modules {
     /// The calls that are blocked.
     pub calls: BlockedCalls,
+    /// The turn of serial commands.
+    pub serial_turn: SerialTurn,
     /// The text that clients get while a module gives way to them; `None` for the usual one.
     busy_reply: Mutex<Option<String>>,
     /// `true` while the modules of the configuration are loaded.
@@ -28,6 +32,8 @@ pub struct Modules {
     /// The home worker, if it waits for the thread that has exclusive mode, for code that has nothing of that thread
     /// but the keyspace.
     pub exclusive_home: Mutex<Option<HomeStandby>>,
+    /// `true` while data are loaded by a thread that excludes runs on script threads.
+    pub load_excludes_runs: AtomicBool,
 }
 
 impl Modules {
@@ -68,6 +74,8 @@ impl StandbyJobs {
     }
 }
 
+/// The interval at which a thread tries to exclude runs on script threads again.
+const EXCLUSION_INTERVAL: Duration = Duration::from_millis(1);
 /// The interval at which a thread that waits for the home worker checks if it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -85,6 +93,29 @@ impl HomeStandby {
 }
 
 impl Server {
+    /// Serves the connections of this thread, if it has any, while data are loaded and the gate is open for a moment.
+    pub fn serve_while_loading(&self) {
+        match self.modules.load_excludes_runs.load(Ordering::Relaxed) {
+            true => self.admit_runs_for(serve_idle_turn),
+            false => serve_idle_turn(),
+        }
+    }
+
+    /// Ends the exclusion of runs on script threads, calls `serve`, and excludes runs again. The gate is open.
+    ///
+    /// Another thread may have excluded runs in the meantime. It may wait at the gate, so the gate stays open until it
+    /// is done, or for the home worker, so `serve` is called again: it reads the mail of this worker.
+    pub fn admit_runs_for(&self, mut serve: impl FnMut()) {
+        let running = &self.scripting.running;
+        running.end_exclusion();
+        serve();
+        let requester = running.new_requester();
+        while !running.try_exclude_runs(requester) {
+            weft_os::thread::sleep(EXCLUSION_INTERVAL);
+            serve();
+        }
+    }
+
     /// Calls `run` where the code of modules may run: on the home worker, if it was summoned ([`Self::summon_home`]).
     /// The caller's thread, which counts in the row `thread_index`, has exclusive mode.
     pub fn call_modules(

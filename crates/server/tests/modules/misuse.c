@@ -37,9 +37,29 @@ static int crash(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return ValkeyModule_ReplyWithLongLong(ctx, *nowhere);
 }
 
-int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+static int fails_in_report;
+
+/* Adds a section to INFO and to the report of a crash. Crashes again there, if the argument says so. */
+static void add_info(ValkeyModuleInfoCtx *info, int for_crash_report) {
+    ValkeyModule_InfoAddSection(info, "state");
+    ValkeyModule_InfoAddFieldLongLong(info, "is_for_crash", for_crash_report);
+    if (!for_crash_report) return;
+    if (fails_in_report == 'a') ValkeyModule_Assert(fails_in_report == 0);
+    volatile int *nowhere = NULL;
+    if (fails_in_report == 'f') *nowhere = 1;
+}
+
+static int assertion(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     UNUSED_ARGUMENTS;
+    ValkeyModule_Assert(ctx == NULL);
+    return VALKEYMODULE_OK;
+}
+
+int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     REQUIRE(ValkeyModule_Init(ctx, "misuse", 1, VALKEYMODULE_APIVER_1));
+    if (argc == 1) fails_in_report = is_text(argv[0], "assertion") ? 'a' : 'f';
+    ValkeyModule_RegisterInfoFunc(ctx, add_info);
+    COMMAND("misuse.assertion", assertion);
     COMMAND("misuse.double-free", double_free);
     COMMAND("misuse.no-reply", no_reply);
     COMMAND("misuse.unlock", unlock);

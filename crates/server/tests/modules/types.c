@@ -13,7 +13,7 @@ typedef struct {
 
 static pthread_t home;
 static ValkeyModuleType *type;
-static long long freed, unlinked, saved, copied;
+static long long freed, unlinked, saved, copied, slow_ms;
 static ValkeyModuleString *before_keys, *after_keys;
 
 static void at_home(const char *where) {
@@ -29,8 +29,18 @@ static Counter *create(long long number) {
     return counter;
 }
 
+/* Gives way to other clients for the time that TYPES.SLOW has set. */
+static void be_slow(ValkeyModuleIO *io) {
+    uint64_t end = ValkeyModule_MonotonicMicroseconds() + (uint64_t)slow_ms * 1000;
+    while (ValkeyModule_MonotonicMicroseconds() < end) {
+        ValkeyModule_Yield(ValkeyModule_GetContextFromIO(io), VALKEYMODULE_YIELD_FLAG_CLIENTS, "it is slow");
+        usleep(1000);
+    }
+}
+
 static void *load(ValkeyModuleIO *io, int version) {
     at_home("load");
+    be_slow(io);
     if (version != 3 || !ValkeyModule_GetKeyNameFromIO(io)) return NULL;
     long long number = ValkeyModule_LoadSigned(io);
     size_t length;
@@ -192,6 +202,24 @@ static int aux(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
 }
 
+/* TYPES.SLOW milliseconds: each value takes so long to load. */
+static int slow(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    if (argc != 2) return ValkeyModule_WrongArity(ctx);
+    CHECK(ValkeyModule_StringToLongLong(argv[1], &slow_ms) == VALKEYMODULE_OK);
+    return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+/* TYPES.FILE save|load path: saves or loads all data. */
+static int file(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    if (argc != 3) return ValkeyModule_WrongArity(ctx);
+    size_t length;
+    ValkeyModuleRdbStream *stream = ValkeyModule_RdbStreamCreateFromFile(ValkeyModule_StringPtrLen(argv[2], &length));
+    int result = is_text(argv[1], "save") ? ValkeyModule_RdbSave(ctx, stream, 0) : ValkeyModule_RdbLoad(ctx, stream, 0);
+    ValkeyModule_RdbStreamFree(stream);
+    CHECK(result == VALKEYMODULE_OK);
+    return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
+}
+
 static int counts(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     UNUSED_ARGUMENTS;
     size_t length;
@@ -206,10 +234,16 @@ static int counts(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
 }
 
 int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
-    UNUSED_ARGUMENTS;
     home = pthread_self();
     REQUIRE(ValkeyModule_Init(ctx, "types", 1, VALKEYMODULE_APIVER_1));
-    ValkeyModule_SetModuleOptions(ctx, VALKEYMODULE_OPTIONS_HANDLE_IO_ERRORS);
+    /* The arguments name the options. Without arguments, it handles failed reads. */
+    int options = argc == 0 ? VALKEYMODULE_OPTIONS_HANDLE_IO_ERRORS : 0;
+    for (int i = 0; i < argc; i++) {
+        if (is_text(argv[i], "io-errors")) options |= VALKEYMODULE_OPTIONS_HANDLE_IO_ERRORS;
+        if (is_text(argv[i], "async-load")) options |= VALKEYMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
+        if (is_text(argv[i], "migrates")) options |= VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION;
+    }
+    ValkeyModule_SetModuleOptions(ctx, options);
     ValkeyModuleTypeMethods methods = {
         .version = VALKEYMODULE_TYPE_METHOD_VERSION,
         .rdb_load = load,
@@ -235,6 +269,8 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     REQUIRE(ValkeyModule_CreateCommand(ctx, "types.incr", increment, "write", 1, -1, 1));
     COMMAND("types.text", text);
     COMMAND("types.aux", aux);
+    COMMAND("types.slow", slow);
+    COMMAND("types.file", file);
     COMMAND("types.counts", counts);
     return VALKEYMODULE_OK;
 }

@@ -74,8 +74,18 @@ impl<H: Sync, T: Send + Sync> SharedExclusive<'_, H, T> {
     /// # Panics
     /// If another thread pauses or has exclusive access at the same time.
     pub fn pause(&self) {
+        self.pause_for(|| ());
+    }
+
+    /// Does the same, and calls `run` while the gate is open. `run` may enter the gate, or close it, with other seats,
+    /// also on this thread.
+    ///
+    /// # Panics
+    /// As [`Self::pause`].
+    pub fn pause_for(&self, run: impl FnOnce()) {
         let _reservation = self.reserve();
         self.domain.gate.open();
+        run();
         self.domain.gate.close(self.seat);
     }
 

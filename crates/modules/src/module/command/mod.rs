@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 use weft_command_table::spec::{
@@ -37,6 +37,18 @@ pub struct DeclaredRange {
     pub step: c_int,
 }
 
+/// Where a command of a module runs, and with what. The numbers are those of `weftmodule.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Concurrency {
+    /// On the home worker, in exclusive mode.
+    Home = 0,
+    /// On the worker of its client, under the leases of its keys, and not at the same time as another such command.
+    Serial = 1,
+    /// On the worker of its client, under the leases of its keys.
+    SlotSafe = 2,
+}
+
 /// A command of a module, or a subcommand. The registry that names it is never freed, and so is this.
 pub struct ModuleCommand {
     /// The module.
@@ -51,8 +63,8 @@ pub struct ModuleCommand {
     pub parent: Option<&'static ModuleCommand>,
     /// The metadata. The module may add to it.
     pub spec: Mutex<CommandSpec>,
-    /// `true` if it runs on any worker, under the leases of its keys.
-    slot_safe: AtomicBool,
+    /// Where it runs, one of [`Concurrency`].
+    concurrency: AtomicU8,
 }
 
 impl ModuleCommand {
@@ -79,7 +91,7 @@ impl ModuleCommand {
             function,
             parent,
             spec: Mutex::new(new_spec(name, module_name, arity, flags, keys)),
-            slot_safe: AtomicBool::new(false),
+            concurrency: AtomicU8::new(Concurrency::Home as u8),
         }))
     }
 
@@ -91,15 +103,19 @@ impl ModuleCommand {
         }
     }
 
-    /// Returns `true` if it runs on any worker, under the leases of its keys, and not at home in exclusive mode.
+    /// Returns where it runs.
     #[inline]
-    pub fn is_slot_safe(&self) -> bool {
-        self.slot_safe.load(Ordering::Relaxed)
+    pub fn concurrency(&self) -> Concurrency {
+        match self.concurrency.load(Ordering::Relaxed) {
+            1 => Concurrency::Serial,
+            2 => Concurrency::SlotSafe,
+            _ => Concurrency::Home,
+        }
     }
 
-    /// Sets whether it is slot-safe.
-    pub fn set_slot_safe(&self, is_slot_safe: bool) {
-        self.slot_safe.store(is_slot_safe, Ordering::Relaxed);
+    /// Sets where it runs.
+    pub fn set_concurrency(&self, concurrency: Concurrency) {
+        self.concurrency.store(concurrency as u8, Ordering::Relaxed);
     }
 
     /// Returns the metadata for the registry.

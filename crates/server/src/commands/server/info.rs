@@ -77,7 +77,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Returns the names of the sections of modules that the words name, or a `None` within for all of them; `None` if the
 /// words name sections of the server only.
-fn wanted_from_modules<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<Option<Vec<Vec<u8>>>> {
+pub fn wanted_from_modules<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<Option<Vec<Vec<u8>>>> {
     let mut names = Vec::new();
     for word in words {
         let word = word.to_ascii_lowercase();

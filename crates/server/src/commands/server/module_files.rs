@@ -46,6 +46,10 @@ pub fn load(
     if server.replication.is_replica() {
         return Err(RdbFileError::NotPrimary);
     }
+    if server.is_loading() {
+        // A module that is called by a load.
+        return Err(RdbFileError::Failed);
+    }
     let path = file_at(path);
     if !path.as_path().exists() {
         return Err(RdbFileError::Missing);

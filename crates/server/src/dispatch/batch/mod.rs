@@ -15,6 +15,7 @@ use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::{Counter, DeferralReason, Maximum};
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
+use weft_modules::module::command::Concurrency;
 use weft_os::atomic::Ordering;
 use weft_resp::Args;
 
@@ -381,7 +382,9 @@ fn needs_exclusive_mode<'a>(
             HandlerMode::Script => client.script_refusal == Some(ScriptRefusal::Home),
             HandlerMode::Exclusive => true,
             HandlerMode::Module => {
-                binding.module_command.is_none_or(|command| !command.is_slot_safe())
+                binding
+                    .module_command
+                    .is_none_or(|command| command.concurrency() == Concurrency::Home)
                     || causes_home_events(thread, command)
             }
             HandlerMode::ExclusiveForSleep => {

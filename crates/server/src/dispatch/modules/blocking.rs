@@ -6,16 +6,21 @@
 
 use std::sync::Arc;
 
+use weft_base::clock::unix_ms;
 use weft_base::{ClientId, DbIndex, ParkId, SlotIndex};
+use weft_command_table::registry::Lookup;
+use weft_command_table::spec::CommandFlags;
 use weft_config::id;
 use weft_modules::module::authentication::{self, Decision};
 use weft_modules::objects::blocked_client::{BlockReason, BlockedClient, EndedBlock, Waiting};
+use weft_modules::objects::reply::{FinishedReply, ReplyError};
 use weft_modules::session::blocking::{BlockRequest, BlockingHost, BlockingPermission, BlockingSession};
 
 use super::command::count_errors;
 use super::home::{Home, run_unit, run_unit_for};
 use super::{ModuleCall, ModuleHost, ModuleSession, client_without_connection, login};
 use crate::clients_waiting::blocking::{BlockingOperation, WaitKey, Waiter, WaiterParameters, WaiterPermission};
+use crate::commands::error::CommandError;
 use crate::dispatch::admit::REPLAYING_CLIENTS;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::hash::KeyHasher;
@@ -98,6 +103,12 @@ impl ModuleSession<'_, '_> {
             }
         });
         let client = &*self.client;
+        let words: Vec<&[u8]> = request.client.words.iter().map(Vec::as_slice).collect();
+        let reads = match crate::commands::registry().lookup(&words[..]) {
+            Lookup::Found(command) => !command.spec.flags.contains(CommandFlags::WRITE),
+            _ => false,
+        };
+        let is_read_of_replica = client.flags.contains(ClientFlags::READONLY) && reads;
         let waiter = Arc::new(Waiter::new(WaiterParameters {
             client: client.id,
             worker: client.worker,
@@ -110,7 +121,7 @@ impl ModuleSession<'_, '_> {
                 includes_deletion: request.includes_deletion,
             },
             deadline_ms: request.deadline_ms,
-            demotions: None,
+            demotions: (!is_read_of_replica).then(|| server.replication.demotions()),
             tracks_reads: false,
             is_module_call: false,
             permission: WaiterPermission {
@@ -177,8 +188,31 @@ impl Home<'_, '_> {
             BlockedClientEvent::Disconnected(blocked) => {
                 run_unit(self.thread, self.all, |session| blocked.disconnect(session));
             }
+            BlockedClientEvent::Refused(blocked, error) => self.refuse(&blocked, &CommandError(error)),
             BlockedClientEvent::KeyReady(key) => self.serve_waiters(&key),
         }
+    }
+
+    /// Ends the wait of a client for keys with an error. It is disconnected unless the error leads it to another
+    /// server.
+    fn refuse(&mut self, blocked: &Arc<BlockedClient>, error: &CommandError) {
+        let Some((client, park_id)) = self.connection_of(blocked) else {
+            return;
+        };
+        if blocked.is_unblocked() {
+            return;
+        }
+        run_unit(self.thread, self.all, |session| blocked.disconnect(session));
+        let mut reply = FinishedReply::default();
+        error.append_to(&mut reply.bytes);
+        reply.errors.push(ReplyError {
+            code: Box::from(error.code()),
+            is_custom: false,
+            is_counted: true,
+        });
+        let ended = EndedBlock { reply, nanoseconds: 0 };
+        let closes = error.code() == b"UNBLOCKED";
+        self.deliver_and(client, park_id, ended, (None, closes));
     }
 
     /// Returns the client that waits, and the park id of its connection. One that has gone does not wait any more.
@@ -208,8 +242,24 @@ impl Home<'_, '_> {
         run_unit_for(self.thread, self.all, &mut client, run)
     }
 
+    /// Handles the end of an authentication later if all clients are paused: in Valkey the command runs again then, and
+    /// is held back. Other clients that a module has unblocked get their replies during a pause.
+    fn awaits_end_of_pause(&self, blocked: &Arc<BlockedClient>) -> bool {
+        let (server, pause) = (self.thread.server.clone(), &self.thread.server.clients.pause);
+        let resumptions = pause.resumptions();
+        let is_paused = blocked.reason == BlockReason::Authentication && pause.is_paused(unix_ms(), false);
+        if is_paused {
+            let event = BlockedClientEvent::Unblocked(blocked.clone());
+            pause.run_after_resumption(resumptions, move || server.handle_blocked_client_at_home(event));
+        }
+        is_paused
+    }
+
     /// Ends a client that the module has unblocked.
     fn end_blocked(&mut self, blocked: &Arc<BlockedClient>) {
+        if self.awaits_end_of_pause(blocked) {
+            return;
+        }
         let connection = self.connection_of(blocked);
         match (connection, blocked.waiting()) {
             (Some((client, park_id)), _) if blocked.reason == BlockReason::Authentication => {
@@ -270,7 +320,7 @@ impl Home<'_, '_> {
             let BlockingOperation::Module { client: blocked, .. } = &waiter.operation else {
                 continue;
             };
-            if waiter.is_claimed() {
+            if waiter.is_claimed() || waiter.is_ended_by_demotion(self.thread.server.replication.demotions()) {
                 continue;
             }
             let ended = match (self.connection_of(blocked), blocked.waiting()) {
@@ -319,6 +369,17 @@ impl Home<'_, '_> {
 
     /// Passes the end of a wait to the worker of the client.
     fn deliver(&mut self, client: ClientId, park_id: ParkId, ended: EndedBlock, next_wait: Option<Box<ModuleWait>>) {
+        self.deliver_and(client, park_id, ended, (next_wait, false));
+    }
+
+    /// Does the same. If `closes_connection`, the client is disconnected after the reply.
+    fn deliver_and(
+        &mut self,
+        client: ClientId,
+        park_id: ParkId,
+        ended: EndedBlock,
+        (next_wait, closes_connection): (Option<Box<ModuleWait>>, bool),
+    ) {
         let server = &self.thread.server;
         count_errors(server, self.thread.thread_index, &ended.reply.errors);
         let ended = EndedModuleWait {
@@ -330,6 +391,7 @@ impl Home<'_, '_> {
             // A thread of the module may have written for the client.
             log_sequence: server.propagation.last_sequence(),
             next_wait,
+            closes_connection,
         };
         if self.clients.client(client).is_some() {
             self.thread.ended_module_waits.push(ended);

@@ -493,6 +493,12 @@ impl ModuleSession<'_, '_> {
 
     /// Runs a command that runs a script.
     fn run_script(&mut self, call: AdmittedCall<'_>, client: &mut Client, output: &mut Output) -> CallResult {
+        let flags = script_flags::script_flags(&self.thread.server.scripting, call.command, call.args);
+        if let Some(flags) = flags
+            && !client.flags.intersects(REPLAYING_CLIENTS)
+        {
+            script_flags::check_script_of_module(self.thread, flags)?;
+        }
         let held = self.access.as_held_leases();
         let is_full = self.thread.memory_limit.is_full;
         // A script that the module calls without respect to the limit of memory may exceed it.

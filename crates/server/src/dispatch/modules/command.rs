@@ -26,7 +26,7 @@ use crate::state::Server;
 use weft_base::{DbIndex, ThreadIndex};
 use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
-use weft_modules::module::command::run_command;
+use weft_modules::module::command::{Concurrency, ModuleCommand, run_command};
 use weft_modules::objects::context::Caller;
 use weft_modules::objects::reply::{FinishedReply, ReplyError};
 
@@ -45,7 +45,10 @@ pub fn run(
     run_with_access(thread, access, request, keys, connection, idle)
 }
 
-/// Runs a slot-safe command under the leases of its keys.
+/// Runs a serial or slot-safe command under the leases of its keys.
+///
+/// A serial command holds the turn of [`SerialTurn`](crate::state::serial_turn::SerialTurn) as well. The turn and the
+/// leases are both attempted, and a refused one gives the other back: no thread waits for one while it holds the other.
 pub fn run_leased<'p>(
     thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
@@ -55,6 +58,19 @@ pub fn run_leased<'p>(
     connection: &mut Connection,
 ) -> Outcome {
     let failures = connection.lease_failures;
+    let is_serial = |command: &ModuleCommand| command.concurrency() == Concurrency::Serial;
+    let server = thread.server.clone();
+    let _turn = match request.binding.module_command.is_some_and(is_serial) {
+        false => None,
+        true => match server
+            .modules
+            .serial_turn
+            .try_begin(thread.thread_index, failures, thread.now_ms)
+        {
+            None => return Outcome::Contended,
+            turn => turn,
+        },
+    };
     let Some(has_marked_slots) = lease_slots(pass, keys, &mut thread.order, many, failures) else {
         return Outcome::Contended;
     };

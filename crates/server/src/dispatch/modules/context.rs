@@ -9,9 +9,12 @@ use crate::state::{HOME_WORKER, Server};
 use weft_base::clock::unix_ms;
 use weft_config::id;
 use weft_modules::session::context::{ContextHost, ContextSession, flags};
+use weft_modules::session::idle::serve_idle_turn;
 
 /// The used part of `maxmemory` above which modules are warned, in hundredths.
 const WARNING_LEVEL: u64 = 75;
+/// The time for which code of a module may run before clients are refused, if data are being loaded, in milliseconds.
+const LOADING_YIELD_MS: u64 = 100;
 
 impl ContextSession for ModuleSession<'_, '_> {
     fn client_flags(&self, client_id: u64) -> i32 {
@@ -47,19 +50,21 @@ impl ContextSession for ModuleSession<'_, '_> {
         let SessionAccess::Exclusive(all) = &mut self.access else {
             return;
         };
-        let is_loading = server.replication.state_bits().contains(ReplicationState::LOADING);
-        if is_loading || serves_clients {
+        if server.replication.state_bits().contains(ReplicationState::LOADING) {
+            // Clients are refused for that reason, and no script runs.
+            all.open_for(|| server.serve_while_loading());
+        } else if serves_clients {
             let busy_reply = busy_reply.map(|text| text.to_string_lossy().into_owned());
             server.modules.set_busy_reply(busy_reply);
             server.replication.set_state_bits(ReplicationState::MODULE_BUSY, true);
             self.thread.begin_visible_part();
+            let idle = &mut self.idle;
             // Other threads run commands of their clients meanwhile, if only to refuse them.
-            server.scripting.running.end_exclusion();
-            match &mut self.idle {
-                Some(idle) => all.open_for(|| idle.serve_meanwhile()),
-                None => all.pause(),
-            }
-            server.scripting.running.exclude_runs();
+            let serve = || match &mut *idle {
+                Some(idle) => idle.serve_meanwhile(),
+                None => serve_idle_turn(),
+            };
+            all.open_for(|| server.admit_runs_for(serve));
             server.replication.set_state_bits(ReplicationState::MODULE_BUSY, false);
             server.modules.set_busy_reply(None);
         }
@@ -143,8 +148,15 @@ impl ContextHost for ModuleHost {
         String::from_utf8_lossy(&self.server.config.text(id::MODULE_CONCURRENCY)).into_owned()
     }
 
+    fn report_failed_assertion(&self, expression: &CStr, file: &CStr, line: i32) -> ! {
+        weft_reactor::report_module_assertion(expression.to_bytes(), file.to_bytes(), line)
+    }
+
     fn busy_threshold_ms(&self) -> u64 {
-        self.server.config.unsigned(id::BUSY_REPLY_THRESHOLD)
+        match self.server.replication.state_bits().contains(ReplicationState::LOADING) {
+            true => LOADING_YIELD_MS,
+            false => self.server.config.unsigned(id::BUSY_REPLY_THRESHOLD),
+        }
     }
 }
 

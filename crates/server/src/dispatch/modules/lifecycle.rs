@@ -9,6 +9,7 @@ use crate::observability::log;
 use crate::state::Server;
 use weft_command_table::registry::Command;
 use weft_modules::module::Module;
+use weft_modules::module::command::Concurrency;
 use weft_modules::module::loading::{self, LoadError, UnloadError};
 use weft_modules::objects::reply::{FinishedReply, ReplyError};
 use weft_modules::session::Session;
@@ -109,18 +110,19 @@ fn apply_concurrency(module: &Module) {
     let text = host.module_concurrency();
     let mut words = text.split_ascii_whitespace();
     while let Some(name) = words.next() {
-        let is_slot_safe = match words.next() {
-            Some("slot-safe") => true,
-            Some("home") => false,
+        let concurrency = match words.next() {
+            Some("slot-safe") => Concurrency::SlotSafe,
+            Some("serial") => Concurrency::Serial,
+            Some("home") => Concurrency::Home,
             other => {
                 let other = other.unwrap_or_default();
-                log::warning!("module-concurrency: '{other}' is no way to run commands: use home or slot-safe");
+                log::warning!("module-concurrency: '{other}' is no way to run commands: use home, serial or slot-safe");
                 continue;
             }
         };
         if *name == *module.name() {
             for command in module.commands.all() {
-                command.set_slot_safe(is_slot_safe);
+                command.set_concurrency(concurrency);
             }
         }
     }

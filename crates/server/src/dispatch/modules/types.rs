@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
 use weft_config::id;
+use weft_modules::session::idle::with_idle_turns;
 use weft_modules::session::keys::SessionKey;
 use weft_modules::session::pending_calls::run_pending_calls;
 use weft_modules::session::types::{RdbFileError, TypesHost, TypesSession};
@@ -41,9 +42,13 @@ impl TypesSession for ModuleSession<'_, '_> {
 
     fn load_rdb_file(&mut self, path: &[u8]) -> Result<(), RdbFileError> {
         let (server, thread_index) = (self.thread.server.clone(), self.thread.thread_index);
-        match self.access.exclusive() {
-            Some(all) => module_files::load(&server, all, thread_index, path),
-            None => Err(RdbFileError::Failed),
+        let Some(all) = self.access.exclusive() else {
+            return Err(RdbFileError::Failed);
+        };
+        let mut load = || module_files::load(&server, all, thread_index, path);
+        match &mut self.idle {
+            Some(idle) => with_idle_turns(&mut **idle, load),
+            None => load(),
         }
     }
 

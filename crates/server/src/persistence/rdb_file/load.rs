@@ -81,6 +81,8 @@ pub struct ProgressCallback<'l> {
     pub every_bytes: u64,
     /// Receives the number of bytes that have been read.
     pub report: &'l dyn Fn(u64),
+    /// Called while the gate is open for other threads, if the load has exclusive mode.
+    pub meanwhile: &'l dyn Fn(),
     /// Receives the memory usage of the server that wrote the file, in bytes.
     pub used_memory: &'l dyn Fn(u64),
 }

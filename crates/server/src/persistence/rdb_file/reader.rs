@@ -215,7 +215,7 @@ impl<R: Read> RecordReader<'_, '_, '_, R> {
         *reported = offset;
         (progress.report)(offset);
         if let Some(gate) = self.gate {
-            gate.pause();
+            gate.pause_for(progress.meanwhile);
         }
     }
 

@@ -394,7 +394,7 @@ pub fn load_from(
         expiry_ms: unix_ms(),
         on_dropped_key: None,
     };
-    let loaded = load(server, path, all, thread_index, how);
+    let loaded = load_visibly(server, path, all, thread_index, how);
     server.end_loaded_imports(NEW_DATA);
     loaded.map(drop).map_err(|error| {
         log_load_error(&error);
@@ -477,6 +477,27 @@ fn load(
     loaded
 }
 
+/// Does the same for a thread that excludes runs on script threads. The gate opens for moments, in which clients learn
+/// that data are loaded; not in a cluster, where other nodes would regard this one as failed.
+fn load_visibly(
+    server: &Arc<Server>,
+    path: &FixedPath,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    how: LoadMode<'_>,
+) -> Result<LoadedFile, RdbLoadError> {
+    let size = std::fs::metadata(path.as_path()).map_or(0, |metadata| metadata.len());
+    reset_load_progress(server, size);
+    server
+        .replication
+        .set_state_bits(ReplicationState::LOADING, server.cluster.is_none());
+    server.modules.load_excludes_runs.store(true, Ordering::Relaxed);
+    let loaded = load(server, path, all, thread_index, how);
+    server.modules.load_excludes_runs.store(false, Ordering::Relaxed);
+    server.replication.set_state_bits(ReplicationState::LOADING, false);
+    loaded
+}
+
 /// Loads a file.
 fn load_file(
     server: &Arc<Server>,
@@ -491,6 +512,7 @@ fn load_file(
     let before = progress.loaded_bytes.load(Ordering::Relaxed);
     let report = |bytes| progress.loaded_bytes.store(before + bytes, Ordering::Relaxed);
     let used_memory = |bytes| progress.used_memory_bytes.store(bytes, Ordering::Relaxed);
+    let meanwhile = || server.serve_while_loading();
     let decode_modules = |records, all: Option<&mut Exclusive<'_>>| match all {
         Some(all) => decode_in_exclusive_mode(server, all, thread_index, records),
         None => decode(records),
@@ -511,7 +533,7 @@ fn load_file(
             None => None,
         },
         decode_modules: &decode_modules,
-        // Other clients get `-LOADING` meanwhile only at startup.
+        // Other clients get `-LOADING` meanwhile only at the start, and if modules take part.
         progress: server
             .replication
             .state_bits()
@@ -519,6 +541,7 @@ fn load_file(
             .then_some(ProgressCallback {
                 every_bytes: server.config.unsigned(id::LOADING_PROCESS_EVENTS_INTERVAL_BYTES),
                 report: &report,
+                meanwhile: &meanwhile,
                 used_memory: &used_memory,
             }),
     };
@@ -631,7 +654,7 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat, how: ReloadOp
     }
     server.end_migrations_for_load();
     // A background save that ends now must not rename its file, which is older, to the one that is loaded.
-    let _no_publication = server.persistence.snapshot.hold_publication();
+    let no_publication = server.persistence.snapshot.hold_publication();
     // CONFIG SET may change the name or the directory before the file is loaded.
     let path = rdb_path(&server.config);
     if how.should_save {
@@ -667,9 +690,22 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat, how: ReloadOp
         expiry_ms,
         on_dropped_key: None,
     };
-    *server.modules.exclusive_home.lock() = home;
-    let loaded = load(server, &path, &mut all, thread_index, how);
-    server.modules.exclusive_home.lock().take();
+    let loaded = match home {
+        // The code of modules may take long, and let clients learn that data are loaded.
+        Some(home) if server.cluster.is_none() => {
+            drop(home);
+            // A thread that enters exclusive mode while the gate is open may wait for that.
+            cancel_current(server);
+            drop(no_publication);
+            load_visibly(server, &path, &mut all, thread_index, how)
+        }
+        home => {
+            *server.modules.exclusive_home.lock() = home;
+            let loaded = load(server, &path, &mut all, thread_index, how);
+            server.modules.exclusive_home.lock().take();
+            loaded
+        }
+    };
     loaded.map_err(|error| {
         log_load_error(&error);
         ReloadError::Load

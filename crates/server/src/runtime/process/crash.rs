@@ -18,6 +18,13 @@ pub fn install_crash_reports(config: &Config) {
         let _ = weft_reactor::set_emergency_log(descriptor);
     }
     weft_reactor::set_module_of_crash(|show| weft_modules::invoke::show_running(|module| show(module)));
+    weft_reactor::set_module_info_of_crash(|write| {
+        let text = weft_modules::module::info::collect_for_crash();
+        if !text.is_empty() {
+            write(b"\n------ MODULES INFO OUTPUT ------\n");
+            write(&text);
+        }
+    });
     weft_reactor::set_crash_reports(config.boolean(id::CRASH_LOG_ENABLED));
     if let Err(error) = weft_reactor::install_crash_handler(process_facts(config)) {
         log::warning!("There will be no crash reports: {error}");

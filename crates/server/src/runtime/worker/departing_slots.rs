@@ -34,7 +34,7 @@ impl Worker {
     }
 
     pub(crate) fn redirect_blocked_client(&mut self, client: ClientId, view: &ClusterView) {
-        let Some(ClientWait::Keys(blocked)) = self.waits.client_wait(client) else {
+        let Some(waiter) = self.waits.client_wait(client).and_then(ClientWait::waiter) else {
             return;
         };
         let token = self.clients.by_id.get(&client);
@@ -43,9 +43,9 @@ impl Worker {
         };
         let endpoint = EndpointType::configured(&self.thread.server.config);
         let reason = if view.is_up {
-            blocked.waiter.keys.iter().find_map(|key| {
+            waiter.keys.iter().find_map(|key| {
                 let stays = view.is_mine(key.slot) || view.is_importing(key.slot);
-                let reads = blocked.waiter.outlasts_demotion() && view.is_of_my_shard(key.slot);
+                let reads = waiter.outlasts_demotion() && view.is_of_my_shard(key.slot);
                 (!stays && !reads).then(|| match view.owner(key.slot) {
                     SlotOwner::Other(place) => {
                         let endpoint_text = place.text(endpoint, requester_info(&connection.client));

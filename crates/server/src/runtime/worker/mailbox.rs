@@ -46,6 +46,7 @@ impl Worker {
             self.handle_message(message);
         }
         self.mail = mail;
+        self.run_lent_jobs();
         count
     }
 
@@ -96,7 +97,7 @@ impl Worker {
                 result,
             } => self.deliver_command_result(client, park_id, *result),
             Message::RunAtHome(job) => self.home_jobs.push_back(job),
-            Message::RunLent(job) => job(),
+            Message::RunLent(job) => self.lent_jobs.push(job),
             Message::ModuleWaitEnded(ended) => self.deliver_module_wait(*ended),
             Message::BeginCallTimer { at_ms, park_id } => self.waits.add_call_timer(at_ms, park_id),
             Message::StandBy(jobs) => jobs.run_all(),

@@ -39,12 +39,14 @@ use parking::{AbandonedParts, Departure, PartialReplies};
 use pending_sends::PendingSends;
 use waits::{ClientWait, Waits};
 use weft_modules::module::timers;
+use weft_modules::session::lending::LentJob;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 use weft_scripting::Requester;
 
 mod client_eviction;
 mod deliveries;
+mod demotion;
 mod departing_slots;
 mod housekeeping;
 mod input;
@@ -171,6 +173,8 @@ pub struct Worker {
     abandoned_parts: HashMap<ParkId, AbandonedParts>,
     /// What other threads have asked the home worker to run in exclusive mode.
     home_jobs: VecDeque<HomeJob>,
+    /// Jobs of threads that wait for them, each with the session of its thread.
+    lent_jobs: Vec<LentJob>,
     /// The name under which it waits for exclusive mode for them.
     home_requester: Requester,
     /// What the home worker uses to serve its other connections while code of a module runs.
@@ -179,6 +183,8 @@ pub struct Worker {
     is_in_meanwhile: bool,
     /// Events of connections with requests in a batch during which the others were served.
     postponed_events: Vec<Event>,
+    /// The connections with requests in the batch that waits for the end of a nested turn.
+    suspended_tokens: Vec<usize>,
     /// The departures of connections that first send withheld output, by client.
     departures: BTreeMap<ClientId, Departure>,
     plans: Plans,
@@ -259,9 +265,11 @@ impl Worker {
             partial_replies: HashMap::new(),
             abandoned_parts: HashMap::new(),
             home_jobs: VecDeque::new(),
+            lent_jobs: Vec::new(),
             spare: None,
             is_in_meanwhile: false,
             postponed_events: Vec::new(),
+            suspended_tokens: Vec::new(),
             home_requester,
             departures: BTreeMap::new(),
             plans: Plans::default(),

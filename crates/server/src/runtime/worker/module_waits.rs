@@ -5,7 +5,9 @@ use weft_reactor::Output;
 
 use super::Worker;
 use super::waits::ClientWait;
+use crate::dispatch::batch::BatchConnections;
 use crate::dispatch::record;
+use crate::net::client::ClientFlags;
 use crate::state::{BlockedClientEvent, EndedModuleWait, ModuleWait};
 
 impl Worker {
@@ -51,6 +53,11 @@ impl Worker {
                 };
                 reply.bytes.extend_from_slice(&ended.reply);
                 self.record_module_wait(&mut wait, nanoseconds, reply.len(), failed);
+                if ended.closes_connection
+                    && let Some(connection) = self.clients.connection(token)
+                {
+                    connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
+                }
                 self.append_reply(token, |output| output.append(&mut reply));
             }
         }

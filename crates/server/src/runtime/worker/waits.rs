@@ -33,10 +33,6 @@ const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
 
 /// The reply of CLIENT UNBLOCK ERROR.
 const UNBLOCKED_REPLY: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
-/// The reply when this server has become a replica.
-const DEMOTED_REPLY: &[u8] =
-    b"-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n";
-
 /// The event that a client waits for.
 pub enum ClientWait {
     /// Keys.
@@ -85,6 +81,15 @@ impl ClientWait {
             ClientWait::Time { .. } => false,
             ClientWait::Module(wait) => wait.blocked.may_time_out(),
             ClientWait::Keys(_) | ClientWait::Log { .. } | ClientWait::Replicas { .. } => true,
+        }
+    }
+
+    /// Returns the waiter in the queues of keys, if it is a wait for keys.
+    pub(super) fn waiter(&self) -> Option<&Arc<Waiter>> {
+        match self {
+            ClientWait::Keys(blocked) => Some(&blocked.waiter),
+            ClientWait::Module(wait) => wait.waiter.as_ref(),
+            ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. } => None,
         }
     }
 
@@ -380,7 +385,7 @@ impl Worker {
         }
     }
 
-    fn end_wait_with_error(&mut self, client: ClientId, error: Option<&[u8]>) -> bool {
+    pub(super) fn end_wait_with_error(&mut self, client: ClientId, error: Option<&[u8]>) -> bool {
         match self.waits.by_client.get(&client) {
             None => return false,
             Some(ClientWait::Module(wait)) if error.is_none() => {
@@ -443,6 +448,11 @@ impl Worker {
     pub(crate) fn reply_error_to_waiter(&mut self, client: ClientId, error: &CommandError) {
         match self.waits.by_client.get(&client) {
             Some(ClientWait::Keys(blocked)) if blocked.waiter.try_claim() => {}
+            Some(ClientWait::Module(wait)) if wait.waiter.is_some() => {
+                // The home worker may be serving it at this moment.
+                let event = BlockedClientEvent::Refused(wait.blocked.clone(), error.0.clone());
+                return self.server().handle_blocked_client_at_home(event);
+            }
             _ => return,
         }
         let Some(ClientWait::Keys(mut blocked)) = self.end_wait(client) else {
@@ -459,66 +469,6 @@ impl Worker {
             .add(self.thread.thread_index, Counter::ErrorReplies, 1);
         server.stats.errors.count(error.code());
         self.deliver_parked_reply(client, blocked.waiter.park_id, reply);
-    }
-
-    /// Ends the waits that a replica does not serve, because this server has begun to follow a primary.
-    pub(crate) fn end_waits_of_demoted(&mut self) {
-        for client in self.waits.waiting_clients() {
-            self.end_wait_of_demoted(client);
-        }
-    }
-
-    /// Ends the wait of a client, because this server has begun to follow a primary. In a cluster, the client is
-    /// redirected if another node serves its keys, and disconnected if this server has become a primary again
-    /// meanwhile. Otherwise it is redirected to the primary if it can be, or disconnected. A client that accepts reads
-    /// of a replica (READONLY) goes on waiting, unless its command writes.
-    fn end_wait_of_demoted(&mut self, client: ClientId) {
-        let waiter = match self.waits.client_wait(client) {
-            Some(ClientWait::Keys(blocked)) => Some(blocked.waiter.clone()),
-            _ => None,
-        };
-        if let Some(cluster) = &self.server().cluster {
-            let view = cluster.view();
-            self.redirect_blocked_client(client, &view);
-            // The threads that make its keys ready do not serve it any more.
-            let demotions = self.server().replication.demotions();
-            if waiter.is_some_and(|waiter| waiter.is_ended_by_demotion(demotions)) {
-                self.disconnect_demoted(client);
-            }
-            return;
-        }
-        let token = self.clients.by_id.get(&client).copied();
-        let connection = token.and_then(|token| self.clients.connection(token));
-        let flags = connection.map_or(ClientFlags::empty(), |connection| connection.client.flags);
-        let outlasts = match &waiter {
-            Some(waiter) => waiter.outlasts_demotion(),
-            // WAIT and WAITAOF write nothing.
-            None => flags.contains(ClientFlags::READONLY),
-        };
-        if outlasts {
-            return;
-        }
-        let redirects = flags.contains(ClientFlags::CAPA_REDIRECT);
-        let redirection = self.server().replication.redirection();
-        if let (Some(_), Some(redirection)) = (waiter, redirection.filter(|_| redirects)) {
-            self.reply_error_to_waiter(client, &CommandError::from_text(redirection));
-            return;
-        }
-        self.disconnect_demoted(client);
-    }
-
-    /// Ends the wait of a client with the error of a demotion, and disconnects the client. Has no effect on a client
-    /// that does not wait any more.
-    fn disconnect_demoted(&mut self, client: ClientId) {
-        let token = self.clients.by_id.get(&client).copied();
-        if self.end_wait_with_error(client, Some(DEMOTED_REPLY))
-            && let Some(connection) = token.and_then(|token| self.clients.connection(token))
-        {
-            connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
-        }
-        if let Some(token) = token {
-            self.flush_output(token);
-        }
     }
 
     /// Replies to the clients that wait for a shutdown which was aborted.

@@ -8,6 +8,7 @@ mod migration;
 mod migration_data;
 mod migration_peers;
 mod migration_requests;
+mod modules;
 mod observing;
 mod scripts;
 mod slots;

@@ -1,5 +1,8 @@
 //! Clients that modules block, timers, watched descriptors, and authentication by modules.
 
+use std::io::BufRead;
+use std::net::Shutdown;
+
 use super::start_with;
 use crate::harness::client::Client;
 use crate::harness::server::Server;
@@ -252,4 +255,88 @@ fn modules_authenticate_clients() {
     );
     wait_until("the unload", || client.call(&["MODULE", "UNLOAD", "blocking"]) == "OK");
     assert_eq!(Client::connect(server.port).call(&["AUTH", "u", "now"]), failure);
+}
+
+#[test]
+fn half_closed_connection_ends_its_wait() {
+    for workers in [1, 8] {
+        let server = start(workers);
+        let mut other = Client::connect(server.port);
+        let mut client = Client::connect(server.port);
+        block(&server, &mut client, &["blocking.hold", "0"]);
+        client
+            .0
+            .get_ref()
+            .shutdown(Shutdown::Write)
+            .expect("closes one direction");
+        wait_for_counts(&mut other, "(0 0 1 0 0 0 0)");
+        let mut client = Client::connect(server.port);
+        block(&server, &mut client, &["blocking.pop", "0", "list"]);
+        client
+            .0
+            .get_ref()
+            .shutdown(Shutdown::Write)
+            .expect("closes one direction");
+        wait_for_counts(&mut other, "(0 0 1 1 1 0 0)");
+        // Nothing is taken for a client that has gone.
+        assert_eq!(other.call(&["RPUSH", "list", "1", "2"]), "2");
+        assert_eq!(other.call(&["LLEN", "list"]), "2");
+        assert_eq!(other.info("total_blocking_keys"), "0");
+        // One whose thread ends later.
+        let mut client = Client::connect(server.port);
+        client.send(&["blocking.thread"]);
+        client
+            .0
+            .get_ref()
+            .shutdown(Shutdown::Write)
+            .expect("closes one direction");
+        wait_until("the thread has ended", || other.call(&["GET", "blocking:count"]) == "1");
+        wait_until("the unload", || other.call(&["MODULE", "UNLOAD", "blocking"]) == "OK");
+    }
+}
+
+#[test]
+fn role_change_redirects_clients_that_wait_for_keys() {
+    let server = start(3);
+    let mut other = Client::connect(server.port);
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(server.port)).collect();
+    for client in &mut clients[2..] {
+        assert_eq!(client.call(&["CLIENT", "CAPA", "redirect"]), "OK");
+    }
+    let requests: [&[&str]; 2] = [&["blocking.pop", "0", "list"], &["blocking.hold", "0"]];
+    for (number, request) in [(0, 0), (2, 0), (3, 1)] {
+        clients[number].send(requests[request]);
+    }
+    other.wait_for_info("blocked_clients", "3");
+    assert_eq!(other.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+    assert_eq!(
+        clients[0].answer(),
+        "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+    );
+    assert_eq!(clients[2].answer(), "REDIRECT 127.0.0.1:1");
+    // It does not wait for a key, so the module ends its wait.
+    assert_eq!(other.call(&["blocking.release"]), "0");
+    assert_eq!(clients[3].answer(), "(blocking.hold 9)");
+    assert_eq!(other.info("total_blocking_keys"), "0");
+    let mut closed = String::new();
+    assert_eq!(
+        clients[0].0.read_line(&mut closed).expect("ends"),
+        0,
+        "it is disconnected"
+    );
+}
+
+#[test]
+fn pause_holds_back_the_end_of_an_authentication() {
+    let server = start(2);
+    let mut other = Client::connect(server.port);
+    other.call(&["ACL", "SETUSER", "u", "on", ">secret", "+@all", "~*"]);
+    assert_eq!(other.call(&["blocking.authenticate"]), "OK");
+    let mut client = Client::connect(server.port);
+    client.send(&["AUTH", "u", "later"]);
+    assert_eq!(other.call(&["CLIENT", "PAUSE", "1500", "ALL"]), "OK");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(client.is_waiting(), "no reply during the pause");
+    assert_eq!(client.answer(), "OK");
+    assert_eq!(client.call(&["ACL", "WHOAMI"]), "u");
 }

@@ -42,6 +42,50 @@ fn a_failed_assertion_of_a_module_ends_the_server() {
     assert_ends("server_functions", "serverfunctions.assert", "always fails");
 }
 
+/// Returns the log of a server that a command has ended. The module gets these arguments.
+fn log_of_crash(arguments: &[&str], command: &str) -> String {
+    let mut server = start_with(2, &[&[&["misuse"], arguments].concat()], &["--logfile", "log"]);
+    let mut client = Client::connect(server.port);
+    assert!(client.call(&["INFO", "misuse_state"]).contains("misuse_is_for_crash:0"));
+    client.send(&[command]);
+    server.wait_for_exit();
+    std::fs::read_to_string(server.directory.join("log")).expect("there is a log")
+}
+
+#[test]
+fn modules_add_to_the_report_of_a_crash() {
+    let count = |log: &str, text: &str| log.lines().filter(|line| line.contains(text)).count();
+    let assertion = log_of_crash(&[], "misuse.assertion");
+    assert!(assertion.contains("=== ASSERTION FAILED ==="), "{assertion}");
+    assert!(assertion.contains("misuse.c:"), "{assertion}");
+    let fault = log_of_crash(&[], "misuse.crash");
+    assert_eq!(count(&fault, "Crashed running the instruction at"), 1, "{fault}");
+    for log in [&assertion, &fault] {
+        assert!(log.contains("misuse_is_for_crash:1"), "{log}");
+        assert_eq!(count(log, "Crashed in the code of module: misuse"), 1, "{log}");
+    }
+    // A module that crashes again, in each way after each way.
+    for command in ["misuse.assertion", "misuse.crash"] {
+        for (way, line) in [
+            ("assertion", "=== RECURSIVE ASSERTION FAILED ==="),
+            (
+                "fault",
+                "Crashed running signal handler. Providing reduced version of recursive crash report",
+            ),
+        ] {
+            let log = log_of_crash(&[way], command);
+            assert_eq!(count(&log, line), 1, "{command} {way}: {log}");
+            for line in [
+                "BUG REPORT START",
+                "BUG REPORT END. Make sure to include from START to END.",
+            ] {
+                assert_eq!(count(&log, line), 1, "{command} {way}: {log}");
+            }
+            assert_eq!(count(&log, "Crashed in the code of module: misuse"), 2, "{log}");
+        }
+    }
+}
+
 #[test]
 fn a_client_without_a_reply_is_served_on() {
     let server = start(2, "misuse");

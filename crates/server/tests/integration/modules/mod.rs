@@ -12,9 +12,12 @@ mod memory;
 mod misuse;
 mod registry;
 mod replies;
+mod serial;
 mod slot_safe;
 mod types;
 mod users;
+mod value_failures;
+mod value_loading;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,7 @@
 //! The sections of INFO about the server's activity: persistence, statistics, CPU time, commands, errors, latencies.
 
+use std::borrow::Cow;
+
 use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
 
@@ -312,6 +314,16 @@ pub(super) fn cpu_lines(server: &Server, lines: &mut InfoLines) {
     }
 }
 
+/// Returns a name as a part of the name of a field: without what ends such a name or a line. Modules choose the names
+/// of their commands, and scripts the codes of their errors.
+fn field_text(name: &str) -> Cow<'_, str> {
+    let breaks_line = |letter: char| matches!(letter, '#' | ':' | '\r' | '\n');
+    match name.contains(breaks_line) {
+        true => Cow::Owned(name.replace(breaks_line, "_")),
+        false => Cow::Borrowed(name),
+    }
+}
+
 pub(super) fn command_lines(server: &Server, lines: &mut InfoLines) {
     for command in registry().commands() {
         let figures = server.stats.metrics.command(command.id as usize);
@@ -324,7 +336,7 @@ pub(super) fn command_lines(server: &Server, lines: &mut InfoLines) {
             calls => us as f64 / calls as f64,
         };
         lines.push_field(
-            &format!("cmdstat_{}", command.full_name),
+            &format!("cmdstat_{}", field_text(command.full_name)),
             format_args!(
                 "calls={},usec={us},usec_per_call={us_per_call:.2},rejected_calls={},failed_calls={}",
                 figures.calls, figures.rejected, figures.failed
@@ -335,7 +347,7 @@ pub(super) fn command_lines(server: &Server, lines: &mut InfoLines) {
 
 pub(super) fn error_lines(server: &Server, lines: &mut InfoLines) {
     for (code, count) in server.stats.errors.all() {
-        let name = format!("errorstat_{}", String::from_utf8_lossy(&code));
+        let name = format!("errorstat_{}", field_text(&String::from_utf8_lossy(&code)));
         lines.push_field(&name, format_args!("count={count}"));
     }
 }
@@ -354,7 +366,7 @@ pub(super) fn latency_lines(server: &Server, lines: &mut InfoLines) {
             })
             .collect();
         lines.push_field(
-            &format!("latency_percentiles_usec_{}", command.full_name),
+            &format!("latency_percentiles_usec_{}", field_text(command.full_name)),
             values.join(","),
         );
     }

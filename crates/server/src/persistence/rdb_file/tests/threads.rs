@@ -255,6 +255,7 @@ fn other_threads_are_let_in_while_no_key_is_being_inserted() {
         loader.progress = Some(ProgressCallback {
             every_bytes: 2000,
             report: &report,
+            meanwhile: &|| {},
             used_memory: &|_| {},
         });
         let loaded = loader.read(&mut RdbSource::new(&bytes[..], true)).expect("is loaded");

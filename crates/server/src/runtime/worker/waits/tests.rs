@@ -9,6 +9,7 @@ use weft_reactor::Socket;
 use weft_resp::Protocol;
 use weft_values::list::ListEnd;
 
+use super::super::demotion::DEMOTED_REPLY;
 use super::*;
 use crate::clients_waiting::blocking::{BlockingOperation, WaitKey, WaiterParameters, WaiterPermission};
 use crate::cluster_node::topology::tests::{NodesConf, start_node};
