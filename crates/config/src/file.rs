@@ -26,6 +26,10 @@ use weft_base::files::error_text;
 /// The maximum depth of includes. A greater depth means that files include each other in a cycle.
 const INCLUDE_DEPTH_MAX: usize = 64;
 
+/// The reason for which the server does not start if no module has a parameter that the configuration sets.
+pub const UNUSED_MODULE_SETTING: &str =
+    "Module Configuration detected without loadmodule directive or no ApplyConfig call: aborting";
+
 const BAD_DIRECTIVE: &str = "Bad directive or wrong number of arguments";
 
 impl Config {
@@ -326,7 +330,7 @@ impl ConfigFileReader {
             && self.origin.modules.is_empty()
         {
             return Err(StartError::AtLine {
-                text: format!("Unused Module Configuration: {setting}"),
+                text: format!("Unused Module Configuration: {setting}\n{UNUSED_MODULE_SETTING}"),
                 place,
                 advice: advice::FOR_MODULES.into(),
             });

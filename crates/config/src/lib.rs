@@ -42,8 +42,10 @@ mod tests;
 
 pub use advice::similar_of;
 pub use command_line::{CommandLine, StartAction, program_version};
+pub use file::UNUSED_MODULE_SETTING;
+pub use glob::is_pattern as is_glob_pattern;
 pub use parameters::{ChangeAction, ParameterFlags, ParameterId, find, id};
-pub use rewrite::{ConfigRewriteError, RewriteScope, RewrittenDirectives};
+pub use rewrite::{ConfigRewriteError, ModuleSetting, RewriteScope, RewrittenDirectives};
 pub use set::{ApplyResult, ParameterFailure, SetError, SetPermissions};
 pub use specials::{ClientClass, OutputBufferLimit, PrimaryAddress, keyspace_events};
 pub use start_error::StartError;

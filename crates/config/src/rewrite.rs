@@ -61,7 +61,7 @@ impl Config {
 
     /// Returns the updated text of the file that contained `old`.
     pub fn rewritten(&self, old: &[u8], directives: &RewrittenDirectives, extent: RewriteScope) -> Vec<u8> {
-        let mut document = ConfigDocument::read(old);
+        let mut document = ConfigDocument::read(old, &directives.module_settings);
         for id in ParameterId::all() {
             let mut wanted = required_lines(self, id);
             for line in &mut wanted {
@@ -87,8 +87,9 @@ impl Config {
             .collect();
         document.update(LineOwner::Users, &users, |_, _| false);
         document.update(LineOwner::Modules, &directives.module_lines(), |_, _| false);
-        if !directives.module_settings.is_empty() {
-            document.update(LineOwner::ModuleSettings, &directives.setting_lines(), |_, _| false);
+        for (index, setting) in directives.module_settings.iter().enumerate() {
+            let lines: Vec<RewrittenLine> = setting.line(extent).into_iter().collect();
+            document.update(LineOwner::ModuleSetting(index), &lines, |_, _| false);
         }
         document.text()
     }
@@ -114,8 +115,35 @@ pub struct RewrittenDirectives {
     pub users: Vec<Vec<u8>>,
     /// The loaded modules: the path, then the arguments.
     pub modules: Vec<Vec<Vec<u8>>>,
-    /// The names and values of the settings of modules that differ from their defaults.
-    pub module_settings: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The parameters of modules.
+    pub module_settings: Vec<ModuleSetting>,
+}
+
+/// A parameter of a module, as the file has to contain it.
+#[derive(Clone, Debug)]
+pub struct ModuleSetting {
+    /// The name, with that of the module.
+    pub name: String,
+    /// The value. Without one, the file does not contain the parameter.
+    pub value: Option<Vec<u8>>,
+    /// `true` if the value is written in quotes.
+    pub is_quoted: bool,
+    /// `true` if the value is the default: the file contains it only if it did before.
+    pub is_default: bool,
+}
+
+impl ModuleSetting {
+    fn line(&self, extent: RewriteScope) -> Option<RewrittenLine> {
+        let value = self.value.as_ref()?;
+        let value = match self.is_quoted {
+            true => quote_argument(value),
+            false => value.clone(),
+        };
+        Some(RewrittenLine {
+            line: [self.name.as_bytes(), b" ", &value].concat(),
+            append_if_missing: !self.is_default || extent == RewriteScope::All,
+        })
+    }
 }
 
 impl RewrittenDirectives {
@@ -127,14 +155,6 @@ impl RewrittenDirectives {
         });
         modules.collect()
     }
-
-    fn setting_lines(&self) -> Vec<RewrittenLine> {
-        let settings = self.module_settings.iter().map(|(name, value)| RewrittenLine {
-            line: [name.as_slice(), b" ", quote_argument(value).as_slice()].concat(),
-            append_if_missing: true,
-        });
-        settings.collect()
-    }
 }
 
 /// The owner of lines.
@@ -143,7 +163,8 @@ enum LineOwner {
     Parameter(ParameterId),
     Users,
     Modules,
-    ModuleSettings,
+    /// The parameter of a module with this index.
+    ModuleSetting(usize),
 }
 
 /// A line that the file has to contain.
@@ -162,7 +183,8 @@ struct ConfigDocument {
 }
 
 impl ConfigDocument {
-    fn read(text: &[u8]) -> ConfigDocument {
+    /// Reads the lines of a file. `settings` are the parameters of modules.
+    fn read(text: &[u8], settings: &[ModuleSetting]) -> ConfigDocument {
         let mut document = ConfigDocument {
             lines: Vec::new(),
             unused_lines: BTreeMap::new(),
@@ -170,7 +192,7 @@ impl ConfigDocument {
         };
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         for line in text.split(|&byte| byte == b'\n') {
-            document.read_line(line.trim_ascii());
+            document.read_line(line.trim_ascii(), settings);
         }
         if text.is_empty() {
             document.lines.clear();
@@ -178,7 +200,7 @@ impl ConfigDocument {
         document
     }
 
-    fn read_line(&mut self, line: &[u8]) {
+    fn read_line(&mut self, line: &[u8], settings: &[ModuleSetting]) {
         if line.is_empty() || line.starts_with(b"#") {
             self.has_header |= line == HEADER;
             return self.lines.push(line.to_vec());
@@ -189,8 +211,9 @@ impl ConfigDocument {
             Some(named) => Some(LineOwner::Parameter(named.id)),
             None if name.eq_ignore_ascii_case(b"user") => Some(LineOwner::Users),
             None if name.eq_ignore_ascii_case(b"loadmodule") => Some(LineOwner::Modules),
-            None if name.contains(&b'.') => Some(LineOwner::ModuleSettings),
             None if is_directive(name) => None,
+            None if let Some(index) = position_of(settings, name) => Some(LineOwner::ModuleSetting(index)),
+            // Settings of modules that are not loaded any more are among these.
             None => return self.lines.push([NOT_UNDERSTOOD, line].concat()),
         };
         if let Some(owner) = owner {
@@ -245,6 +268,13 @@ impl ConfigDocument {
             .collect::<Vec<_>>()
             .concat()
     }
+}
+
+/// Returns the index of the parameter of a module with this name.
+fn position_of(settings: &[ModuleSetting], name: &[u8]) -> Option<usize> {
+    settings
+        .iter()
+        .position(|setting| setting.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Returns the lines that a parameter requires.

@@ -19,6 +19,25 @@ pub struct SetPermissions {
     pub is_loading: bool,
 }
 
+impl SetPermissions {
+    /// Refuses a parameter with these flags.
+    ///
+    /// # Errors
+    /// [`SetError`], with Valkey's text.
+    pub fn check(self, name: &[u8], flags: ParameterFlags) -> Result<(), SetError> {
+        if flags.contains(ParameterFlags::IMMUTABLE) {
+            return Err(SetError::related_to(name, &"can't set immutable config"));
+        }
+        if flags.contains(ParameterFlags::PROTECTED) && !self.may_set_protected {
+            return Err(SetError::related_to(name, &"can't set protected config"));
+        }
+        if flags.contains(ParameterFlags::DENY_LOADING) && self.is_loading {
+            return Err(SetError::Loading);
+        }
+        Ok(())
+    }
+}
+
 /// The reason for which nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
@@ -31,14 +50,16 @@ pub enum SetError {
 }
 
 impl SetError {
-    fn unknown(name: &[u8]) -> SetError {
+    /// Returns the error of a name that no parameter has.
+    pub fn unknown(name: &[u8]) -> SetError {
         // As in other errors, a word ends at its first zero byte.
         let shown = name.split(|byte| *byte == 0).next().unwrap_or_default();
         let before = b"Unknown option or number of arguments for CONFIG SET - '";
         SetError::Refused([before, shown, b"'"].concat())
     }
 
-    fn related_to(name: &[u8], reason: &dyn fmt::Display) -> SetError {
+    /// Returns the error of a parameter. The reason may be empty.
+    pub fn related_to(name: &[u8], reason: &dyn fmt::Display) -> SetError {
         let name = String::from_utf8_lossy(name);
         let related = format!("CONFIG SET failed (possibly related to argument '{name}')");
         let reason = reason.to_string();
@@ -122,6 +143,15 @@ impl Config {
         ))
     }
 
+    /// Refuses a parameter that this client must not set.
+    ///
+    /// # Errors
+    /// [`SetError`], with Valkey's text.
+    pub fn check_permission(name: &[u8], permissions: SetPermissions) -> Result<(), SetError> {
+        let named = parameters::find(name).ok_or_else(|| SetError::unknown(name))?;
+        permissions.check(name, named.id.parameter().flags)
+    }
+
     fn store_all<'value>(&self, values: impl Iterator<Item = (ParameterId, &'value ParameterValue)>) {
         values.for_each(|(id, value)| self.store(id, value.clone()));
         self.increment_generation();
@@ -180,16 +210,7 @@ fn check_permissions(pairs: &[(&[u8], &[u8])], permissions: SetPermissions) -> R
     let mut names: Vec<NamedParameter> = Vec::with_capacity(pairs.len());
     for (name, _) in pairs {
         let named = parameters::find(name).ok_or_else(|| SetError::unknown(name))?;
-        let flags = named.id.parameter().flags;
-        if flags.contains(ParameterFlags::IMMUTABLE) {
-            return Err(SetError::related_to(name, &"can't set immutable config"));
-        }
-        if flags.contains(ParameterFlags::PROTECTED) && !permissions.may_set_protected {
-            return Err(SetError::related_to(name, &"can't set protected config"));
-        }
-        if flags.contains(ParameterFlags::DENY_LOADING) && permissions.is_loading {
-            return Err(SetError::Loading);
-        }
+        permissions.check(name, named.id.parameter().flags)?;
         if names.contains(&named) {
             return Err(SetError::related_to(name, &"duplicate parameter"));
         }

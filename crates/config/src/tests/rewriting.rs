@@ -6,7 +6,7 @@ use super::{ScratchDirectory, config_get, loaded, set, working_directory};
 use crate::command_line::CommandLine;
 use crate::specials::PrimaryAddress;
 use crate::value::ParameterValue;
-use crate::{Config, ParameterId, RewriteScope, RewrittenDirectives, id};
+use crate::{Config, ModuleSetting, ParameterId, RewriteScope, RewrittenDirectives, id};
 
 /// Removes the lines that are always written.
 fn without_permanent_lines(text: &[u8]) -> String {
@@ -43,20 +43,37 @@ fn unchanged_lines_stay_as_they_were_written() {
 #[test]
 fn modules_and_their_settings_are_those_of_the_server() {
     let _turn = working_directory();
-    let old = "loadmodule /gone.so 1\nm.limit 5\nloadmodule /m.so\n";
+    let old = "loadmodule /gone.so 1\nm.limit 5\ngone.limit 1\nloadmodule /m.so\nM.kept 1\n";
+    let setting = |name: &str, value: Option<&str>, is_quoted, is_default| ModuleSetting {
+        name: name.to_owned(),
+        value: value.map(|value| value.as_bytes().to_vec()),
+        is_quoted,
+        is_default,
+    };
     let directives = RewrittenDirectives {
         modules: vec![vec![b"/m.so".to_vec(), b"a b".to_vec()]],
         module_settings: vec![
-            (b"m.limit".to_vec(), b"6".to_vec()),
-            (b"m.name".to_vec(), b"x y".to_vec()),
+            setting("m.limit", Some("6"), false, false),
+            setting("m.name", Some("x y"), true, false),
+            setting("m.kept", Some("2"), false, true),
+            setting("m.default", Some("3"), false, true),
+            setting("m.none", None, true, false),
         ],
         ..RewrittenDirectives::default()
     };
-    let text = loaded(old).rewritten(old.as_bytes(), &directives, RewriteScope::ChangedOnly);
-    let text = without_permanent_lines(&text);
-    assert!(text.starts_with("loadmodule /m.so \"a b\"\nm.limit \"6\"\n"), "{text}");
+    let rewritten = |extent| {
+        let text = loaded(old).rewritten(old.as_bytes(), &directives, extent);
+        without_permanent_lines(&text)
+    };
+    let text = rewritten(RewriteScope::ChangedOnly);
+    let kept = "loadmodule /m.so \"a b\"\nm.limit 6\n# ??? gone.limit 1\n\nm.kept 2\n";
+    assert!(text.starts_with(kept), "{text}");
     assert!(text.contains("m.name \"x y\"\n"), "{text}");
-    assert!(!text.contains("/gone.so"), "{text}");
+    for missing in ["/gone.so", "m.default", "m.none"] {
+        assert!(!text.contains(missing), "{text}");
+    }
+    let all = rewritten(RewriteScope::All);
+    assert!(all.contains("m.default 3\n") && !all.contains("m.none"), "{all}");
 }
 
 #[test]

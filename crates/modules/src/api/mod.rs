@@ -18,6 +18,7 @@ pub mod keys;
 pub mod logging;
 pub mod memory;
 pub mod not_offered;
+pub mod parameters;
 pub mod rdb_files;
 pub mod registry;
 pub mod replies;
@@ -84,6 +85,7 @@ const SUBJECTS: &[Functions] = &[
     defragmentation::FUNCTIONS,
     rdb_files::FUNCTIONS,
     not_offered::FUNCTIONS,
+    parameters::FUNCTIONS,
     keys::KEY_FUNCTIONS,
     keys::STRING_FUNCTIONS,
     keys::LIST_FUNCTIONS,

@@ -157,6 +157,33 @@ fn discard(session: &mut dyn Session, module: &Arc<Module>) {
     }
 }
 
+/// Unloads a module that has just been loaded and must not stay, whatever it has registered and whatever its
+/// `OnUnload` returns.
+pub fn undo_load(session: &mut dyn Session, module: &Arc<Module>) {
+    let _ = call_on_unload(session, module);
+    listed::remove(module);
+    discard(session, module);
+}
+
+/// Calls `OnUnload`, if the module has it. Returns `false` if it refuses.
+fn call_on_unload(session: &mut dyn Session, module: &Arc<Module>) -> bool {
+    let on_unload = {
+        let library = module.library.lock();
+        let library = library.as_ref();
+        library.and_then(|library| find_symbol::<UnloadFunction>(library, UNLOAD_SYMBOLS, &module.name()))
+    };
+    let Some(on_unload) = on_unload else {
+        return true;
+    };
+    let context = Context::new(module.clone(), Caller::none());
+    let result = invoke::call_into(module, session, || {
+        // SAFETY: the context lives until the function has returned.
+        unsafe { on_unload(context.as_pointer()) }
+    });
+    invoke::call_into(module, session, || drop(context));
+    result != api::ERR
+}
+
 /// Returns the reason why a module cannot be unloaded now.
 fn refusal(module: &Module) -> Option<&'static str> {
     let usage = &module.usage;
@@ -193,22 +220,9 @@ pub fn unload(
             "one or more ACL users reference commands from this module. Remove those ACL rules before unloading",
         ));
     }
-    let on_unload = {
-        let library = module.library.lock();
-        let library = library.as_ref();
-        library.and_then(|library| find_symbol::<UnloadFunction>(library, UNLOAD_SYMBOLS, name))
-    };
-    if let Some(on_unload) = on_unload {
-        let context = Context::new(module.clone(), Caller::none());
-        let result = invoke::call_into(&module, session, || {
-            // SAFETY: the context lives until the function has returned.
-            unsafe { on_unload(context.as_pointer()) }
-        });
-        invoke::call_into(&module, session, || drop(context));
-        if result == api::ERR {
-            log::warn!("Module {name} OnUnload failed. Unload canceled.");
-            return Err(UnloadError::Canceled);
-        }
+    if !call_on_unload(session, &module) {
+        log::warn!("Module {name} OnUnload failed. Unload canceled.");
+        return Err(UnloadError::Canceled);
     }
     listed::remove(&module);
     discard(session, &module);

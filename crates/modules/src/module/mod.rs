@@ -9,6 +9,7 @@ pub mod info;
 pub mod keyspace_events;
 pub mod listed;
 pub mod loading;
+pub mod parameters;
 pub mod post_jobs;
 pub mod registered_commands;
 pub mod shared;
@@ -48,6 +49,8 @@ pub struct Module {
     pub usage: Usage,
     /// The function that adds its sections to INFO.
     pub info: OnceLock<info::InfoFunction>,
+    /// What it has done with its parameters.
+    pub parameters: parameters::ModuleParameters,
     /// Its commands.
     pub commands: registered_commands::RegisteredCommands,
     /// The file. Closed when the module is unloaded.
@@ -101,6 +104,7 @@ impl Module {
             unloaded: AtomicBool::new(false),
             usage: Usage::default(),
             info: OnceLock::new(),
+            parameters: parameters::ModuleParameters::default(),
             commands: registered_commands::RegisteredCommands::default(),
             library: Mutex::default(),
             cleanups: Mutex::default(),

@@ -84,6 +84,9 @@ pub struct Binding {
     /// `true` if the handler calls modules for keys that have their values. If modules have data types, it runs in
     /// exclusive mode and has the home worker at its disposal ([`Context::call_modules`]).
     pub calls_modules: bool,
+    /// `true` if the handler reads or sets parameters of modules. If there are any, it runs as one that calls modules for
+    /// values of keys.
+    pub uses_module_parameters: bool,
     /// The command of a module, for [`HandlerMode::Module`]; `None` for the commands that load and unload modules.
     pub module_command: Option<&'static ModuleCommand>,
 }
@@ -126,9 +129,17 @@ impl Binding {
         self
     }
 
-    /// Returns `true` if the command has to call modules, as far as their data types are known.
+    /// Returns the binding of a command that reads or sets parameters of modules.
+    pub const fn with_module_parameters(mut self) -> Self {
+        self.uses_module_parameters = true;
+        self
+    }
+
+    /// Returns `true` if the command has to call modules, as far as their data types and parameters are known.
     pub fn needs_modules(&self) -> bool {
-        self.mode == HandlerMode::Module || (self.calls_modules && weft_modules::module::types::any_exist())
+        self.mode == HandlerMode::Module
+            || (self.calls_modules && weft_modules::module::types::any_exist())
+            || (self.uses_module_parameters && weft_modules::module::parameters::any_exist())
     }
 
     /// Returns the binding of a command that pauses clients.
@@ -170,6 +181,7 @@ pub const fn leased(handler: CommandHandler) -> Binding {
         changes_config: false,
         pauses_clients: false,
         calls_modules: false,
+        uses_module_parameters: false,
         module_command: None,
     }
 }
@@ -188,6 +200,7 @@ pub const fn leased_for_writing(run: CommandHandler) -> Binding {
         changes_config: false,
         pauses_clients: false,
         calls_modules: false,
+        uses_module_parameters: false,
         module_command: None,
     }
 }
@@ -205,6 +218,7 @@ pub const fn script() -> Binding {
         changes_config: false,
         pauses_clients: false,
         calls_modules: false,
+        uses_module_parameters: false,
         module_command: None,
     }
 }
@@ -231,6 +245,7 @@ pub const fn exclusive(run: CommandHandler) -> Binding {
         changes_config: false,
         pauses_clients: false,
         calls_modules: false,
+        uses_module_parameters: false,
         module_command: None,
     }
 }
@@ -349,16 +364,16 @@ impl<'a> Context<'a, '_> {
     }
 
     /// Calls `run` where the code of modules may run, for a command that is declared for it
-    /// ([`Binding::with_module_values`]).
+    /// ([`Binding::with_module_values`], [`Binding::with_module_parameters`]).
     ///
     /// # Errors
-    /// If the command does not run in exclusive mode: modules have got data types since it began.
+    /// If the command does not run in exclusive mode: modules have got data types or parameters since it began.
     pub fn call_modules<R: Send>(&mut self, run: impl FnOnce() -> R + Send) -> Result<R, CommandError> {
         let thread_index = self.keys.context.thread_index;
         match &mut self.keys.held {
             HeldLeases::Exclusive(all) => Ok(self.server.call_modules_once(all, thread_index, self.home_standby, run)),
             _ => Err(CommandError::constant(
-                "TRYAGAIN The value of a module is not accessible here",
+                "TRYAGAIN The data of modules are not accessible here",
             )),
         }
     }

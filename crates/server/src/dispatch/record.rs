@@ -19,6 +19,7 @@ use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
 use weft_config as config;
 use weft_config::id;
+use weft_modules::module::parameters;
 use weft_os::time::Instant;
 
 use super::accounting::CommandEnd;
@@ -159,8 +160,10 @@ pub fn is_redacted(full_name: &str, args: Args<'_>, index: usize) -> bool {
         "config|set" => {
             index >= 3
                 && index % 2 == 1
-                && config::find(args.argument(index - 1))
-                    .is_some_and(|named| named.id.parameter().flags.contains(config::ParameterFlags::SENSITIVE))
+                && match config::find(args.argument(index - 1)) {
+                    Some(named) => named.id.parameter().flags.contains(config::ParameterFlags::SENSITIVE),
+                    None => parameters::is_sensitive(args.argument(index - 1)),
+                }
         }
         _ => false,
     }

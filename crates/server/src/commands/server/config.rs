@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::module_parameters::{self, ModuleSetError};
 use crate::commands::context::{BackgroundRun, BackgroundStep, Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::{CommandError, loading_error};
 use crate::commands::scripting::script::busy_error;
@@ -13,18 +14,22 @@ use crate::runtime::config_changes::ConfigSetError;
 use crate::state::Server;
 use weft_cluster::state::BusStatistics;
 use weft_config::{
-    ConfigChangeGuard, ConfigRewriteError, ParameterId, RewriteScope, RewrittenDirectives, SetError, SetPermissions, id,
+    ConfigChangeGuard, ConfigRewriteError, ModuleSetting, ParameterId, RewriteScope, RewrittenDirectives, SetError,
+    SetPermissions, id,
 };
-use weft_modules::module::{Module, loading};
+use weft_modules::module::{Module, loading, parameters};
 use weft_os::atomic::Ordering;
 
 /// The subcommands.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("config|get", leased(get)),
+    ("config|get", leased(get).with_module_parameters()),
     ("config|help", leased(help)),
     ("config|resetstat", leased(reset_statistics)),
-    ("config|rewrite", leased(rewrite).with_config_change()),
-    ("config|set", leased(set).with_config_change()),
+    (
+        "config|rewrite",
+        leased(rewrite).with_config_change().with_module_parameters(),
+    ),
+    ("config|set", leased(set).with_config_change().with_module_parameters()),
 ];
 
 /// The pause before a change is attempted again because another one is under way.
@@ -32,7 +37,11 @@ const CHANGE_RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
     let patterns: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
-    let found = ctx.server.config.matching_parameters(&patterns);
+    let mut found = ctx.server.config.matching_parameters(&patterns);
+    if parameters::any_exist() {
+        found.extend(module_parameters::matching(ctx, &patterns)?);
+        found.sort();
+    }
     ctx.reply.map(found.len());
     for (name, value) in found {
         ctx.reply.bulk(&name);
@@ -48,6 +57,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::SYNTAX);
     }
     let words: Vec<Vec<u8>> = ctx.args.iter().skip(2).map(<[u8]>::to_vec).collect();
+    let pairs = pairs_of(&words);
     let permissions = SetPermissions {
         may_set_protected: match ctx.server.config.choice(id::ENABLE_PROTECTED_CONFIGS) {
             "yes" => true,
@@ -57,13 +67,15 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
         is_loading: ctx.server.persistence.dumps.is_loading.load(Ordering::Relaxed)
             || ctx.server.replication.is_loading(),
     };
+    if module_parameters::are_named(&pairs) {
+        return set_with_modules(ctx, &pairs, permissions);
+    }
     let protocol = ctx.client.protocol;
     let may_wait = ctx.may_block;
     let server = ctx.server;
     let _change = begin_change_within_gate(server, may_wait)?;
     run_change(ctx, move |server| {
-        let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
-        let result = config_changes::set(server, &pairs, permissions, may_wait);
+        let result = config_changes::set(server, &pairs_of(&words), permissions, may_wait);
         build_reply(protocol, |reply| match result {
             Ok(changed) => {
                 changed
@@ -72,13 +84,36 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
                     .for_each(warn_about_retired_parameter);
                 reply.ok();
             }
-            Err(ConfigSetError::Refused(SetError::Loading)) => reply.error_bytes(&loading_error(&server.config).0),
-            Err(ConfigSetError::Refused(SetError::Refused(text))) => reply.error_bytes(&[b"ERR ", &*text].concat()),
-            Err(ConfigSetError::ScriptBusy(script)) => {
-                reply.error_bytes(&busy_error(&server.config, script.is_function).0);
-            }
+            Err(error) => reply.error_bytes(&error_of(server, error).0),
         })
     })
+}
+
+/// Returns the pairs of name and value.
+fn pairs_of(words: &[Vec<u8>]) -> Vec<(&[u8], &[u8])> {
+    words.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect()
+}
+
+/// Returns the error reply to a CONFIG SET.
+fn error_of(server: &Server, error: ConfigSetError) -> CommandError {
+    match error {
+        ConfigSetError::Refused(SetError::Loading) => loading_error(&server.config),
+        ConfigSetError::Refused(SetError::Refused(text)) => CommandError::from_bytes([b"ERR ", &*text].concat()),
+        ConfigSetError::ScriptBusy(script) => busy_error(&server.config, script.is_function),
+    }
+}
+
+/// Sets parameters of modules, and of the server with them.
+fn set_with_modules(ctx: &mut Context<'_, '_>, pairs: &[(&[u8], &[u8])], permissions: SetPermissions) -> CommandResult {
+    let _change = module_parameters::begin_change(ctx, pairs)?;
+    match module_parameters::set(ctx, pairs, permissions) {
+        Ok(()) => {
+            ctx.reply.ok();
+            Ok(())
+        }
+        Err(ModuleSetError::Server(error)) => Err(error_of(ctx.server, error)),
+        Err(ModuleSetError::Command(error)) => Err(error),
+    }
 }
 
 /// The error of a change within the gate while another one is under way.
@@ -147,10 +182,11 @@ fn rewrite_with_scope(ctx: &mut Context<'_, '_>, scope: RewriteScope, error_pref
         )));
     }
     let protocol = ctx.client.protocol;
+    let settings = module_parameters::for_file(ctx)?;
     let server = ctx.server;
     let _change = begin_change_within_gate(server, ctx.may_block)?;
     run_change(ctx, move |server| {
-        let result = rewrite_file(server, scope);
+        let result = rewrite_file(server, scope, settings);
         build_reply(protocol, |reply| match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(&format!("ERR {error_prefix}{error}")),
@@ -158,12 +194,16 @@ fn rewrite_with_scope(ctx: &mut Context<'_, '_>, scope: RewriteScope, error_pref
     })
 }
 
-/// Rewrites the configuration file, and logs if it succeeded. It waits for a change that is under way: a caller within
+/// Rewrites the configuration file, and logs if it succeeded. `settings` are the parameters of modules. It waits for a change that is under way: a caller within
 /// the gate has begun one itself.
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn rewrite_file(server: &Server, scope: RewriteScope) -> Result<(), ConfigRewriteError> {
+pub fn rewrite_file(
+    server: &Server,
+    scope: RewriteScope,
+    settings: Vec<ModuleSetting>,
+) -> Result<(), ConfigRewriteError> {
     // Begun before the users are read, so that a file with older users does not replace one with newer users.
     let _change = server.config.begin_change();
     let words = |module: &Arc<Module>| {
@@ -173,7 +213,7 @@ pub fn rewrite_file(server: &Server, scope: RewriteScope) -> Result<(), ConfigRe
     let directives = RewrittenDirectives {
         users: server.acl.describe_users(),
         modules: loading::loaded().iter().map(words).collect(),
-        module_settings: Vec::new(),
+        module_settings: settings,
     };
     let result = server.config.rewrite(&directives, scope);
     match &result {

@@ -40,6 +40,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[(
     "debug",
     exclusive_for_sleep(debug)
         .with_module_values()
+        .with_module_parameters()
         .with_undeclared_keys()
         .with_config_change(),
 )];

@@ -13,6 +13,7 @@ pub mod latency;
 pub mod lolwut;
 pub mod memory;
 pub mod module_files;
+pub mod module_parameters;
 pub mod modules;
 pub mod monitor;
 mod populate;

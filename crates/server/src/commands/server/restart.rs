@@ -6,7 +6,7 @@ use weft_base::files::error_text;
 use weft_config::{RewriteScope, id};
 use weft_resp::number::parse_i64;
 
-use super::config;
+use super::{config, module_parameters};
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
 use crate::observability::log;
@@ -35,7 +35,8 @@ pub fn restart(ctx: &mut Context<'_, '_>) -> CommandResult {
             }
             None => return Err(config::CHANGE_UNDER_WAY),
         };
-        if config::rewrite_file(server, RewriteScope::ChangedOnly).is_err() {
+        let settings = module_parameters::for_file(ctx)?;
+        if config::rewrite_file(server, RewriteScope::ChangedOnly, settings).is_err() {
             return Err(CommandError::constant(NOT_RESTARTED));
         }
     }

@@ -8,9 +8,11 @@ use crate::commands::module_commands;
 use crate::observability::log;
 use crate::state::Server;
 use weft_command_table::registry::Command;
+use weft_config::UNUSED_MODULE_SETTING;
 use weft_modules::module::Module;
 use weft_modules::module::command::Concurrency;
 use weft_modules::module::loading::{self, LoadError, UnloadError};
+use weft_modules::module::parameters::{self, Setting};
 use weft_modules::objects::reply::{FinishedReply, ReplyError};
 use weft_modules::session::Session;
 use weft_resp::Args;
@@ -29,7 +31,7 @@ pub(super) fn run(
     let path = String::from_utf8_lossy(args.argument(2)).into_owned();
     let words = |from: usize| args.iter().skip(from).map(<[u8]>::to_vec).collect::<Vec<Vec<u8>>>();
     let result = match command.full_name {
-        "module|load" => load(session, &path, &words(3)),
+        "module|load" => load(session, &path, &words(3), false),
         "auth" | "hello" => return login::run(session, args),
         "module|loadex" => load_with_settings(session, &path, &words(3)),
         _ => unload(session, &path),
@@ -50,31 +52,25 @@ fn error_reply(text: &str) -> FinishedReply {
     }
 }
 
-/// The settings of LOADEX: names and values.
-type Settings = Vec<(Vec<u8>, Vec<u8>)>;
-
 /// Loads a module with the settings and arguments of LOADEX.
 fn load_with_settings(session: &mut ModuleSession<'_, '_>, path: &str, words: &[Vec<u8>]) -> Result<(), String> {
     let (settings, args) = parse_settings(words).ok_or_else(|| LOAD_ERROR.to_owned())?;
-    if !settings.is_empty() {
-        // As in Valkey, where a setting that the module has not registered makes the load fail: here no module can.
-        log::warning!("Module {path} failed to load: parameters of modules are not offered yet");
-        return Err(LOAD_ERROR.to_owned());
-    }
-    load(session, path, args)
+    let before = parameters::replace_queue(settings);
+    let loaded = load(session, path, args, true);
+    parameters::replace_queue(before);
+    loaded
 }
 
 /// Parses `[CONFIG name value ...] [ARGS arg ...]`. Returns `None` after a line in the log if that is invalid.
-fn parse_settings(words: &[Vec<u8>]) -> Option<(Settings, &[Vec<u8>])> {
-    let mut settings = Settings::new();
+fn parse_settings(words: &[Vec<u8>]) -> Option<(Vec<Setting>, &[Vec<u8>])> {
+    let mut settings = Vec::new();
     let mut rest = words;
     loop {
         match rest {
             [] => return Some((settings, &[])),
             [word, args @ ..] if word.eq_ignore_ascii_case(b"args") => return Some((settings, args)),
             [word, name, value, behind @ ..] if word.eq_ignore_ascii_case(b"config") => {
-                settings.retain(|(other, _)| other != name);
-                settings.push((name.clone(), value.clone()));
+                parameters::queue_setting(&mut settings, name, value);
                 rest = behind;
             }
             [word, ..] if word.eq_ignore_ascii_case(b"config") => {
@@ -90,8 +86,8 @@ fn parse_settings(words: &[Vec<u8>]) -> Option<(Settings, &[Vec<u8>])> {
     }
 }
 
-/// Loads a module.
-pub fn load(session: &mut dyn Session, path: &str, args: &[Vec<u8>]) -> Result<(), String> {
+/// Loads a module. With `takes_all_settings`, it must take all settings that wait for modules.
+fn load(session: &mut dyn Session, path: &str, args: &[Vec<u8>], takes_all_settings: bool) -> Result<(), String> {
     let failed = || LOAD_ERROR.to_owned();
     let module = loading::load(session, path, args).map_err(|error: LoadError| {
         log::warning!("{error}");
@@ -99,6 +95,19 @@ pub fn load(session: &mut dyn Session, path: &str, args: &[Vec<u8>]) -> Result<(
     })?;
     apply_concurrency(&module);
     log::notice!("Module '{}' loaded from {path}", module.name());
+    let are_missing = parameters::are_missing(&module);
+    if are_missing {
+        log::warning!("Module Configurations were not set, likely a missing LoadConfigs call. Unloading the module.");
+    }
+    let are_left = takes_all_settings && parameters::are_settings_queued();
+    if are_left {
+        log::warning!("Loadex configurations were not applied, likely due to invalid arguments. Unloading the module.");
+    }
+    if are_missing || are_left {
+        loading::undo_load(session, &module);
+        log::notice!("Module {} unloaded", module.name());
+        return Err(failed());
+    }
     Ok(())
 }
 
@@ -162,6 +171,17 @@ pub fn prepare(server: &Arc<Server>) {
     weft_modules::session::set_host(host);
 }
 
+/// Returns `true` if modules have taken all settings of the configuration; otherwise logs those that are left.
+fn are_all_used(left: &[Setting]) -> bool {
+    for (name, _) in left {
+        log::warning!("Unused Module Configuration: {}", String::from_utf8_lossy(name));
+    }
+    if !left.is_empty() {
+        log::warning!("{UNUSED_MODULE_SETTING}");
+    }
+    left.is_empty()
+}
+
 /// Loads the modules of the configuration, on the home worker.
 ///
 /// # Errors
@@ -174,18 +194,25 @@ pub fn load_configured(server: &Arc<Server>) -> Result<(), ModuleFailed> {
         .iter()
         .map(|line| line.arguments.clone())
         .collect();
+    let mut settings = Vec::new();
+    for (name, value) in server.config.module_settings() {
+        parameters::queue_setting(&mut settings, name, value);
+    }
     let loaded = server.run_session_at_home_and_wait(move |session| {
-        modules.iter().all(|words| {
+        parameters::replace_queue(settings);
+        let are_loaded = modules.iter().all(|words| {
             let (path, args) = words
                 .split_first()
                 .map_or((&b""[..], words.as_slice()), |(path, args)| (path, args));
             let path = String::from_utf8_lossy(path);
-            let is_loaded = load(session, &path, args).is_ok();
+            let is_loaded = load(session, &path, args, false).is_ok();
             if !is_loaded {
                 log::warning!("Can't load module from {path}: server aborting");
             }
             is_loaded
-        })
+        });
+        let unused = parameters::replace_queue(Vec::new());
+        are_loaded && are_all_used(&unused)
     });
     server.modules.set_starting(false);
     match loaded {

@@ -235,7 +235,7 @@ impl Server {
 }
 
 /// Returns the path of the server under test: the one just built, or the one that `WEFT_SERVER` names.
-fn binary() -> String {
+pub fn binary() -> String {
     std::env::var("WEFT_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weft-server").into())
 }
 

@@ -10,6 +10,7 @@ mod keys;
 mod lifecycle;
 mod memory;
 mod misuse;
+mod parameters;
 mod registry;
 mod replies;
 mod serial;
