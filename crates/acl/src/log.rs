@@ -16,8 +16,10 @@ pub enum DenialContext {
     TopLevel,
     /// A transaction.
     Transaction,
-    /// A script.
+    /// A script in Lua.
     Script,
+    /// A script that the engine of a module runs.
+    EngineScript,
     /// A module.
     Module,
 }
@@ -29,6 +31,7 @@ impl DenialContext {
             DenialContext::TopLevel => "toplevel",
             DenialContext::Transaction => "multi",
             DenialContext::Script => "lua",
+            DenialContext::EngineScript => "script",
             DenialContext::Module => "module",
         }
     }

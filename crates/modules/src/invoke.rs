@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::module::Module;
+use crate::module::{Module, fork};
 use crate::session::{Session, with_session};
 
 thread_local! {
@@ -25,6 +25,13 @@ impl Drop for RestoredModule {
     fn drop(&mut self) {
         if self.1 {
             CALLS.fetch_sub(1, Ordering::Relaxed);
+        }
+        if self.0.is_null() && fork::is_child() {
+            fork::return_from_child(
+                running_module()
+                    .map_or_else(|| "?".into(), |module| module.name())
+                    .as_ref(),
+            );
         }
         RUNNING.set(self.0);
     }

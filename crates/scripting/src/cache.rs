@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sha1::{Digest as _, Sha1};
 
+use super::engines::EngineCode;
 use super::profile::ScriptProfile;
 use super::shebang::ScriptFlags;
 
@@ -38,6 +39,8 @@ pub struct Script {
     pub flags: Option<ScriptFlags>,
     /// The prediction made from earlier runs.
     pub profile: ScriptProfile,
+    /// The code that the engine of a module has compiled; `None` for Lua.
+    pub engine: Option<EngineCode>,
     /// `true` if the script may be evicted, since it was not loaded by SCRIPT LOAD.
     is_evictable: AtomicBool,
     /// `true` while the script is in the cache.
@@ -83,7 +86,14 @@ impl ScriptCache {
     }
 
     /// Adds a script that compiles. If the digest is cached already, returns the cached script instead.
-    pub fn add(&self, digest: Digest, source: &[u8], flags: Option<ScriptFlags>, evictable: bool) -> Arc<Script> {
+    pub fn add(
+        &self,
+        digest: Digest,
+        source: &[u8],
+        flags: Option<ScriptFlags>,
+        evictable: bool,
+        engine: Option<EngineCode>,
+    ) -> Arc<Script> {
         let mut scripts = self.scripts.write();
         if let Some(script) = scripts.all.get(&digest) {
             return script.clone();
@@ -96,6 +106,7 @@ impl ScriptCache {
             source: source.to_vec(),
             flags,
             profile: ScriptProfile::predict(source),
+            engine,
             is_evictable: AtomicBool::new(evictable),
             is_alive: AtomicBool::new(true),
             last_used: AtomicU64::new(self.tick()),
@@ -153,6 +164,19 @@ impl ScriptCache {
 
     fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Drops the scripts of an engine.
+    pub(crate) fn remove_engine(&self, engine: &str) {
+        let mut scripts = self.scripts.write();
+        let is_its = |script: &Arc<Script>| script.engine.as_ref().is_some_and(|code| &*code.engine == engine);
+        for script in scripts.all.values().filter(|script| is_its(script)) {
+            script.is_alive.store(false, Ordering::Relaxed);
+            self.bytes
+                .fetch_sub((script.source.len() + OVERHEAD_BYTES) as u64, Ordering::Relaxed);
+        }
+        scripts.all.retain(|_, script| !is_its(script));
+        scripts.evictable.retain(|_, script| !is_its(script));
     }
 
     /// Drops all scripts.

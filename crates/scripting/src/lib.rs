@@ -28,6 +28,7 @@ mod cjson;
 mod cmsgpack;
 mod convert;
 mod debugger;
+mod engines;
 mod errors;
 mod exclusion;
 mod interpreter;
@@ -54,8 +55,9 @@ pub const SCRIPT_THREADS: usize = 8;
 /// memory.
 pub const SCRIPT_STACK_BYTES: usize = 16 << 20;
 
-pub use cache::ScriptCache;
-pub use debugger::{Console, Debugger};
+pub use cache::{Script, ScriptCache};
+pub use debugger::{Console, Debugger, DebuggerRequest, EngineCommandHelp};
+pub use engines::{EngineCode, EngineFunction, Engines, ScriptingEngine, is_lua};
 pub use exclusion::Requester;
 pub use interpreter::{
     CallResult, DebugSession, FunctionError, Host, Program, RunOutcome, ScriptKind, ScriptWords, begin_debugging,
@@ -79,14 +81,18 @@ pub fn may_query_workers(cache: &ScriptCache, source: &[u8]) -> bool {
 /// Parses the name of a library from its first line.
 ///
 /// # Errors
-/// The text of the error reply if the first line does not name a library.
-pub fn library_name(code: &[u8]) -> Result<Vec<u8>, Vec<u8>> {
-    shebang::of_library(code).map(|(name, _)| name)
+/// The text of the error reply if the first line does not name a library, or an engine that does not exist.
+pub fn library_name(scripts: &Scripts, code: &[u8]) -> Result<Vec<u8>, Vec<u8>> {
+    let header = shebang::of_any_library(code)?;
+    match is_lua(&header.engine) || scripts.engines.find(&header.engine).is_some() {
+        true => Ok(header.name),
+        false => Err(shebang::no_such_engine(&header.engine)),
+    }
 }
 
 /// Returns the flags in the first line of a script, or `None` if there are none.
 pub fn flags_of_source(source: &[u8]) -> Option<ScriptFlags> {
-    shebang::of_script(source).ok()?.flags
+    shebang::of_any_script(source).ok()?.1.flags
 }
 
 /// The memory of the interpreters of one kind that were created since the last flush.
@@ -104,6 +110,8 @@ pub struct Scripts {
     pub cache: ScriptCache,
     /// The loaded libraries.
     pub libraries: Libraries,
+    /// The engines of modules.
+    pub engines: Engines,
     /// The runs that other threads may query.
     pub running: Arc<RunRegistry>,
     /// Set while a thread holds the right to wait for a slot while it holds other slots.

@@ -3,7 +3,9 @@
 //! The whole set is one immutable value that is replaced when it changes, so readers hold no lock while they work.
 //! Function names are compared case-insensitively, as in Valkey. Library names are compared exactly.
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +19,6 @@ use weft_os::sync::RwLock;
 const OVERHEAD_BYTES: usize = 200;
 
 /// A function of a library.
-#[derive(Debug)]
 pub struct LoadedFunction {
     /// The name.
     pub name: Vec<u8>,
@@ -27,6 +28,17 @@ pub struct LoadedFunction {
     pub flags: ScriptFlags,
     /// The prediction made from earlier runs.
     pub profile: ScriptProfile,
+    /// The code that the engine of a module has compiled; `None` for Lua.
+    pub engine_code: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl fmt::Debug for LoadedFunction {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("LoadedFunction")
+            .field("name", &self.name)
+            .field("flags", &self.flags)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A library.
@@ -38,6 +50,8 @@ pub struct Library {
     pub code: Vec<u8>,
     /// The functions, sorted by name.
     pub functions: Vec<LoadedFunction>,
+    /// The name of the engine of a module; `None` for Lua.
+    pub engine: Option<Arc<str>>,
     /// The shortest time in which a thread has compiled and run the code, in microseconds.
     load_us: AtomicU64,
 }
@@ -49,6 +63,7 @@ impl Library {
             name,
             code,
             functions,
+            engine: None,
             load_us: AtomicU64::new(load_time.as_micros() as u64),
         }
     }
@@ -221,6 +236,22 @@ impl Libraries {
         let is_deleted = current.libraries.contains_key(name) && Arc::make_mut(&mut current).remove(name);
         self.note_change();
         is_deleted
+    }
+
+    /// Deletes the libraries of an engine.
+    pub(crate) fn remove_engine(&self, engine: &str) {
+        let mut current = self.current.write();
+        let is_its = |library: &&Arc<Library>| library.engine.as_deref() == Some(engine);
+        let names: Vec<Vec<u8>> = current
+            .libraries()
+            .filter(is_its)
+            .map(|library| library.name.clone())
+            .collect();
+        let set = Arc::make_mut(&mut current);
+        for name in names {
+            set.remove(&name);
+        }
+        self.note_change();
     }
 
     /// Deletes all libraries.

@@ -51,16 +51,29 @@ pub struct ScriptHeader {
     pub code_at: usize,
 }
 
-/// Parses the first line of a script.
+/// Parses the first line of a script in Lua.
 ///
 /// # Errors
 /// The text of the error reply, without its code.
 pub fn of_script(body: &[u8]) -> Result<ScriptHeader, Vec<u8>> {
+    let (engine, header) = of_any_script(body)?;
+    if !engine.eq_ignore_ascii_case(b"lua") {
+        return Err([b"Could not find scripting engine '", &engine[..], b"'"].concat());
+    }
+    Ok(header)
+}
+
+/// Parses the first line of a script of any engine. Also returns the name of the engine.
+///
+/// # Errors
+/// The text of the error reply, without its code.
+pub fn of_any_script(body: &[u8]) -> Result<(Vec<u8>, ScriptHeader), Vec<u8>> {
     if !body.starts_with(b"#!") {
-        return Ok(ScriptHeader {
+        let header = ScriptHeader {
             flags: None,
             code_at: 0,
-        });
+        };
+        return Ok((b"lua".to_vec(), header));
     }
     let code_at = line_end(body).ok_or(b"Invalid script shebang".to_vec())?;
     let words = quote::split_arguments(&body[..code_at]).ok_or(b"Invalid engine in script shebang".to_vec())?;
@@ -75,21 +88,46 @@ pub fn of_script(body: &[u8]) -> Result<ScriptHeader, Vec<u8>> {
             flags = flags.union(flag);
         }
     }
-    let engine = engine_of(&words);
-    if !engine.eq_ignore_ascii_case(b"lua") {
-        return Err([b"Could not find scripting engine '", engine, b"'"].concat());
-    }
-    Ok(ScriptHeader {
+    let header = ScriptHeader {
         flags: Some(flags),
         code_at,
-    })
+    };
+    Ok((engine_of(&words).to_vec(), header))
 }
 
-/// Parses the first line of a library. Returns the library's name and the offset of its code.
+/// The parsed first line of a library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibraryHeader {
+    /// The name of the engine.
+    pub engine: Vec<u8>,
+    /// The name of the library.
+    pub name: Vec<u8>,
+    /// The offset of the code.
+    pub code_at: usize,
+}
+
+/// Parses the first line of a library in Lua. Returns the library's name and the offset of its code.
 ///
 /// # Errors
 /// The text of the error reply, without its code.
 pub fn of_library(code: &[u8]) -> Result<(Vec<u8>, usize), Vec<u8>> {
+    let LibraryHeader { engine, name, code_at } = of_any_library(code)?;
+    if !engine.eq_ignore_ascii_case(b"lua") {
+        return Err(no_such_engine(&engine));
+    }
+    Ok((name, code_at))
+}
+
+/// Returns the error of a library whose engine does not exist.
+pub fn no_such_engine(engine: &[u8]) -> Vec<u8> {
+    [b"Engine '", engine, b"' not found"].concat()
+}
+
+/// Parses the first line of a library of any engine.
+///
+/// # Errors
+/// The text of the error reply, without its code.
+pub fn of_any_library(code: &[u8]) -> Result<LibraryHeader, Vec<u8>> {
     if !code.starts_with(b"#!") {
         return Err(b"Missing library metadata".to_vec());
     }
@@ -115,11 +153,26 @@ pub fn of_library(code: &[u8]) -> Result<(Vec<u8>, usize), Vec<u8>> {
                 .to_vec(),
         );
     }
-    let engine = engine_of(&words);
-    if !engine.eq_ignore_ascii_case(b"lua") {
-        return Err([b"Engine '", engine, b"' not found"].concat());
+    Ok(LibraryHeader {
+        engine: engine_of(&words).to_vec(),
+        name: name.to_vec(),
+        code_at,
+    })
+}
+
+/// Checks the name of a function.
+///
+/// # Errors
+/// The text of the error reply, without its code.
+pub fn check_function_name(name: &[u8]) -> Result<(), Vec<u8>> {
+    match is_name(name) {
+        true => Ok(()),
+        false => Err(
+            b"Function names can only contain letters, numbers, or underscores(_) and must be at least one character \
+              long"
+                .to_vec(),
+        ),
     }
-    Ok((name.to_vec(), code_at))
 }
 
 /// Returns the engine that the first word names after `#!`.

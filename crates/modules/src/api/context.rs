@@ -9,7 +9,7 @@ use super::{ERR, Functions, OK};
 use crate::errno;
 use crate::functions;
 use crate::invoke;
-use crate::module::{options, post_jobs};
+use crate::module::{fork, options, post_jobs};
 use crate::objects::context::Context;
 use crate::objects::string::ModuleString;
 use crate::session::context::flags;
@@ -231,6 +231,8 @@ extern "C" fn try_lock(context: *mut Context) -> c_int {
 }
 
 unsafe extern "C" fn unlock(context: *mut Context) {
+    // The thread that has lent the session is not there in a child.
+    fork::return_from_child("of the thread that has forked");
     if lending::is_last_lock() && post_jobs::are_waiting() {
         // They belong to the unit of this lock. As in Valkey, this thread runs them.
         session::current(|session| post_jobs::run_all(session));

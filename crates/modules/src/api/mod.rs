@@ -10,8 +10,10 @@ pub mod context;
 pub mod defragmentation;
 pub mod dicts;
 pub mod digest;
+pub mod engines;
 pub mod events;
 pub mod events_and_time;
+pub mod fork;
 pub mod info;
 pub mod io;
 pub mod keys;
@@ -86,6 +88,8 @@ const SUBJECTS: &[Functions] = &[
     rdb_files::FUNCTIONS,
     not_offered::FUNCTIONS,
     parameters::FUNCTIONS,
+    engines::FUNCTIONS,
+    fork::FUNCTIONS,
     keys::KEY_FUNCTIONS,
     keys::STRING_FUNCTIONS,
     keys::LIST_FUNCTIONS,

@@ -28,18 +28,6 @@ pub const FUNCTIONS: Functions = functions![
     ("RegisterClusterMessageReceiver", does_nothing),
     ("SendClusterMessage", fails),
     ("SetClusterFlags", does_nothing),
-    ("Fork", has_no_child),
-    ("SendChildHeartbeat", does_nothing),
-    ("ExitFromChild", fails),
-    ("KillForkChild", fails),
-    ("RegisterScriptingEngine", fails),
-    ("UnregisterScriptingEngine", fails),
-    ("GetFunctionExecutionState", is_not_supported),
-    ("ScriptingEngineDebuggerLog", does_nothing),
-    ("ScriptingEngineDebuggerLogRespReplyStr", does_nothing),
-    ("ScriptingEngineDebuggerLogRespReply", does_nothing),
-    ("ScriptingEngineDebuggerFlushLogs", does_nothing),
-    ("ScriptingEngineDebuggerProcessCommands", does_nothing),
 ];
 
 /// Fails with the error number `ENOTSUP`.
@@ -57,12 +45,6 @@ extern "C" fn is_missing() -> *const c_void {
 /// Returns 0: there are none, or it is not supported.
 extern "C" fn is_not_supported() -> c_int {
     0
-}
-
-/// Returns -1, as when the process cannot be forked.
-extern "C" fn has_no_child() -> c_int {
-    errno::set(libc::ENOTSUP);
-    -1
 }
 
 /// Returns the id that no client has.

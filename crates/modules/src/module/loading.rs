@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use super::{Module, listed, registered_commands};
+use super::{Module, fork, listed, registered_commands};
 use crate::api;
 use crate::invoke;
 use crate::objects::context::{Caller, Context};
@@ -140,6 +140,7 @@ pub fn load(session: &mut dyn Session, path: &str, args: &[Vec<u8>]) -> Result<A
 
 /// Takes back everything that the module has registered, and closes its file.
 fn discard(session: &mut dyn Session, module: &Arc<Module>) {
+    fork::kill_child_of(module);
     invoke::call_into(module, session, || {
         loop {
             let cleanups = std::mem::take(&mut *module.cleanups.lock());

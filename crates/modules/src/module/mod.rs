@@ -5,6 +5,9 @@
 
 pub mod authentication;
 pub mod command;
+pub mod engine_debugger;
+pub mod engines;
+pub mod fork;
 pub mod info;
 pub mod keyspace_events;
 pub mod listed;

@@ -71,6 +71,8 @@ pub struct Context {
     pub pool: Pool,
     /// The command of the module that runs; `None` in callbacks.
     pub command: Cell<Option<RunningCommand>>,
+    /// `true` if the context is that of a script, which a scripting engine runs.
+    pub is_script: Cell<bool>,
     /// The words of that command.
     pub strings: CommandStrings,
     /// The positions that the module is asked for instead of running its command.
@@ -93,6 +95,7 @@ impl Context {
             automatic: AutomaticMemory::default(),
             pool: Pool::default(),
             command: Cell::new(None),
+            is_script: Cell::new(false),
             strings: CommandStrings::default(),
             positions: PositionRequest::default(),
             users: ContextUsers::default(),

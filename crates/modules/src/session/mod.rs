@@ -10,9 +10,11 @@ pub mod blocking;
 pub mod calls;
 pub mod clock;
 pub mod context;
+pub mod engines;
 pub mod events;
 #[cfg(test)]
 pub mod fake;
+pub mod fork;
 pub mod idle;
 pub mod info;
 pub mod keys;
@@ -35,6 +37,7 @@ pub trait Session:
     + context::ContextSession
     + types::TypesSession
     + calls::CallSession
+    + engines::EngineSession
     + keys::KeySession
 {
 }
@@ -50,6 +53,8 @@ pub trait Host:
     + latency::LatencyHost
     + types::TypesHost
     + calls::CallHost
+    + engines::EngineHost
+    + fork::ForkHost
     + Send
     + Sync
 {

@@ -4,7 +4,7 @@ use super::{EVAL_SCRIPTS_MAX, ScriptCache, digest_of};
 
 fn add(cache: &ScriptCache, number: usize, evictable: bool) {
     let source = format!("return {number}");
-    cache.add(digest_of(source.as_bytes()), source.as_bytes(), None, evictable);
+    cache.add(digest_of(source.as_bytes()), source.as_bytes(), None, evictable, None);
 }
 
 fn contains(cache: &ScriptCache, number: usize) -> bool {

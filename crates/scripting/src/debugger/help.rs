@@ -67,26 +67,66 @@ impl Command {
     }
 
     fn add_help(&self, lines: &mut Vec<Vec<u8>>) {
-        let (short, rest) = self.name.split_at(self.short_len);
-        let mut title = match short {
-            "" => rest.to_owned(),
-            short => format!("[{short}]{rest}"),
-        };
-        for parameter in self.parameters {
-            title.push(' ');
-            title.push_str(parameter);
-        }
-        let fits = title.len() < NAME_WIDTH;
-        let mut first = format!("{title:<width$}", width = NAME_WIDTH);
-        if !fits {
-            lines.push(format!("{title} ").into_bytes());
-            first = " ".repeat(NAME_WIDTH);
-        }
-        for line in wrapped(self.description, LINE_WIDTH - NAME_WIDTH) {
-            lines.push([first.as_bytes(), line.as_bytes()].concat());
-            first = " ".repeat(NAME_WIDTH);
-        }
+        let parameters: String = self
+            .parameters
+            .iter()
+            .map(|parameter| format!(" {parameter}"))
+            .collect();
+        add_help_of(self.name, self.short_len, &parameters, self.description, lines);
     }
+}
+
+/// Adds the help text of a command. `parameters` are shown behind its name.
+fn add_help_of(name: &str, short_len: usize, parameters: &str, description: &str, lines: &mut Vec<Vec<u8>>) {
+    let (short, rest) = name.split_at_checked(short_len).unwrap_or(("", name));
+    let title = match (short, rest) {
+        ("", rest) => format!("{rest}{parameters}"),
+        (short, "") => format!("{short}{parameters}"),
+        (short, rest) => format!("[{short}]{rest}{parameters}"),
+    };
+    let fits = title.len() < NAME_WIDTH;
+    let mut first = format!("{title:<width$}", width = NAME_WIDTH);
+    if !fits {
+        lines.push(format!("{title} ").into_bytes());
+        first = " ".repeat(NAME_WIDTH);
+    }
+    for line in wrapped(description, LINE_WIDTH - NAME_WIDTH) {
+        lines.push([first.as_bytes(), line.as_bytes()].concat());
+        first = " ".repeat(NAME_WIDTH);
+    }
+}
+
+/// The help text of a command that the engine of a module adds to the debugger.
+pub struct EngineCommandHelp {
+    /// The name.
+    pub name: String,
+    /// The length of the short form; 0 if there is none.
+    pub short_len: usize,
+    /// What is shown behind the name.
+    pub parameters: String,
+    /// The description.
+    pub description: String,
+}
+
+/// Returns the lines of the help text of an engine: the commands that all engines have, and its own.
+pub(super) fn lines_of_engine(engine: &str, commands: &[EngineCommandHelp]) -> Vec<Vec<u8>> {
+    let mut lines = vec![format!("{engine} debugger help:").into_bytes()];
+    for command in COMMANDS
+        .iter()
+        .filter(|command| matches!(command.name, "help" | "maxlen"))
+    {
+        command.add_help(&mut lines);
+    }
+    for command in commands {
+        add_help_of(
+            &command.name,
+            command.short_len,
+            &command.parameters,
+            &command.description,
+            &mut lines,
+        );
+    }
+    lines
 }
 
 /// Returns the full name of the command that `words` call; `None` if no command accepts them.
@@ -109,6 +149,7 @@ pub(super) fn lines() -> Vec<Vec<u8>> {
 fn wrapped(text: &str, width: usize) -> Vec<&str> {
     let (mut lines, mut rest) = (Vec::new(), text);
     while rest.len() > width {
+        let width = rest.floor_char_boundary(width);
         let end = rest[..width].rfind(' ').unwrap_or(width);
         lines.push(&rest[..end]);
         rest = rest[end..].trim_start_matches(' ');

@@ -20,6 +20,7 @@ mod reply;
 mod request;
 mod value;
 
+pub use help::EngineCommandHelp;
 pub use value::append_value;
 
 use self::request::ParsedRequest;
@@ -38,7 +39,7 @@ const SHOWN_WORDS: usize = 10;
 const CONTEXT_LINES: i64 = 5;
 
 /// The connection to the user of a debugger.
-pub trait Console {
+pub trait Console: Send {
     /// Sends bytes. The next [`Console::receive`] reports a failure.
     fn send(&mut self, bytes: &[u8]);
     /// Waits for input and appends it to `into`. Returns `false` if the user has disconnected.
@@ -69,6 +70,19 @@ pub enum DebuggerCommand {
     Disconnected,
     /// The input is malformed: the script ends with this error.
     Fail(&'static str),
+}
+
+/// What the user of a debugger has sent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum DebuggerRequest {
+    /// A request with these words.
+    Words(Vec<Vec<u8>>),
+    /// Bytes that are no request.
+    Malformed,
+    /// Too many bytes without a complete request.
+    TooLong,
+    /// The user has disconnected.
+    Disconnected,
 }
 
 /// A debugger session.
@@ -265,32 +279,48 @@ impl Debugger {
     /// Waits for the user's next order. Commands that need no Lua are executed meanwhile.
     pub fn next_command(&mut self) -> DebuggerCommand {
         loop {
-            let words = match request::parse(&self.input) {
-                ParsedRequest::Words(words) => words,
-                ParsedRequest::Malformed => {
-                    self.input.clear();
-                    return DebuggerCommand::Fail("ERR protocol error");
-                }
-                ParsedRequest::Incomplete => {
-                    if !self.console.receive(&mut self.input) {
-                        self.input.clear();
-                        (self.is_stepping, self.breakpoints) = (false, Vec::new());
-                        return DebuggerCommand::Disconnected;
-                    }
-                    if self.input.len() > INPUT_BYTES_MAX {
-                        self.input.clear();
-                        return DebuggerCommand::Fail("ERR max client buffer reached");
-                    }
-                    continue;
-                }
+            let words = match self.next_request() {
+                DebuggerRequest::Words(words) => words,
+                DebuggerRequest::Malformed => return DebuggerCommand::Fail("ERR protocol error"),
+                DebuggerRequest::TooLong => return DebuggerCommand::Fail("ERR max client buffer reached"),
+                DebuggerRequest::Disconnected => return DebuggerCommand::Disconnected,
             };
-            // One command at a time: input behind a command is dropped.
-            self.input.clear();
             if let Some(order) = self.execute(&words) {
                 return order;
             }
             self.flush();
         }
+    }
+
+    /// Waits for the user's next request, for a script of a module's engine.
+    pub fn next_request(&mut self) -> DebuggerRequest {
+        let request = loop {
+            match request::parse(&self.input) {
+                ParsedRequest::Words(words) => break DebuggerRequest::Words(words),
+                ParsedRequest::Malformed => break DebuggerRequest::Malformed,
+                ParsedRequest::Incomplete if !self.console.receive(&mut self.input) => {
+                    (self.is_stepping, self.breakpoints) = (false, Vec::new());
+                    break DebuggerRequest::Disconnected;
+                }
+                ParsedRequest::Incomplete if self.input.len() > INPUT_BYTES_MAX => break DebuggerRequest::TooLong,
+                ParsedRequest::Incomplete => {}
+            }
+        };
+        // One command at a time: input behind a command is dropped.
+        self.input.clear();
+        request
+    }
+
+    /// Logs the help text of an engine.
+    pub fn log_engine_help(&mut self, engine: &str, commands: &[EngineCommandHelp]) {
+        self.log.extend(help::lines_of_engine(engine, commands));
+    }
+
+    /// Logs the reply of a command, trimmed, for a script of a module's engine.
+    pub fn log_readable_reply(&mut self, reply: &[u8]) {
+        let mut line = b"<reply> ".to_vec();
+        reply::append_readable(reply, &mut line);
+        self.log_trimmed(line);
     }
 
     /// Executes a command; returns an order if it cannot be executed here.
@@ -326,7 +356,8 @@ impl Debugger {
         None
     }
 
-    fn set_shown_bytes(&mut self, bytes: Option<&[u8]>) {
+    /// Executes the command `maxlen`.
+    pub fn set_shown_bytes(&mut self, bytes: Option<&[u8]>) {
         let Some(bytes) = bytes else {
             return self.log_line(format!("Current maxlen is {}", self.shown_bytes));
         };

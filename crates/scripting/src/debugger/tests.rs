@@ -1,8 +1,7 @@
 //! Tests the dialogue between a debugger and its user.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use super::reply::append_readable;
 use super::request::{ParsedRequest, parse};
@@ -12,12 +11,12 @@ use super::{Console, Debugger, DebuggerCommand, help, leading_number};
 #[derive(Default)]
 struct ScriptedConsole {
     input: VecDeque<Vec<u8>>,
-    sent: Rc<RefCell<Vec<u8>>>,
+    sent: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Console for ScriptedConsole {
     fn send(&mut self, bytes: &[u8]) {
-        self.sent.borrow_mut().extend_from_slice(bytes);
+        self.sent.lock().expect("no panic").extend_from_slice(bytes);
     }
 
     fn receive(&mut self, into: &mut Vec<u8>) -> bool {
@@ -31,7 +30,7 @@ impl Console for ScriptedConsole {
     }
 }
 
-fn session(source: &str, input: &[&str]) -> (Debugger, Rc<RefCell<Vec<u8>>>) {
+fn session(source: &str, input: &[&str]) -> (Debugger, Arc<Mutex<Vec<u8>>>) {
     let requests = input.iter().map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
         let mut request = format!("*{}\r\n", words.len());
@@ -42,7 +41,7 @@ fn session(source: &str, input: &[&str]) -> (Debugger, Rc<RefCell<Vec<u8>>>) {
     });
     let console = ScriptedConsole {
         input: requests.collect(),
-        sent: Rc::default(),
+        sent: Arc::default(),
     };
     let sent = console.sent.clone();
     (Debugger::new(Box::new(console), source.as_bytes()), sent)
@@ -156,7 +155,7 @@ fn commands_without_lua_are_executed_before_the_next_command() {
     let expected = "*3\r\n+-> 1   one\r\n+  #2   two\r\n+   3   three\r\n\
                     *2\r\n+1 breakpoints set:\r\n+  #2   two\r\n\
                     *1\r\n+All breakpoints removed.\r\n";
-    assert_eq!(String::from_utf8_lossy(&sent.borrow()), expected);
+    assert_eq!(String::from_utf8_lossy(&sent.lock().expect("no panic")), expected);
     assert_eq!(debugger.next_command(), DebuggerCommand::Disconnected);
 }
 
@@ -182,7 +181,7 @@ fn long_values_are_trimmed_and_the_hint_is_shown_once() {
         debugger.log_trimmed(vec![b'x'; 300]);
     }
     debugger.flush();
-    let sent = String::from_utf8_lossy(&sent.borrow()).into_owned();
+    let sent = String::from_utf8_lossy(&sent.lock().expect("no panic")).into_owned();
     assert!(sent.starts_with("*3\r\n"), "{sent}");
     assert_eq!(sent.matches(&format!("+{} ...\r\n", "x".repeat(256))).count(), 2);
     assert_eq!(sent.matches("+<hint> ").count(), 1);

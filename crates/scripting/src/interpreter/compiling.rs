@@ -38,7 +38,7 @@ impl Interpreter {
         let header = shebang::of_script(source)?;
         let what = "Error compiling script (new function): ";
         let callback = self.compile(&source[header.code_at..], "@user_script", what)?;
-        let script = scripts.cache.add(digest, source, header.flags, !keep);
+        let script = scripts.cache.add(digest, source, header.flags, !keep, None);
         self.remember(scripts, script, callback)
     }
 

@@ -237,11 +237,7 @@ fn function_of(
             .ok_or(RegistrationError::Raised("unknown flag given"))?;
         all = all.union(flag);
     }
-    if !shebang::is_name(&name) {
-        let text = b"Function names can only contain letters, numbers, or underscores(_) and must be at least one \
-                     character long";
-        return Err(RegistrationError::Deferred(text.to_vec()));
-    }
+    shebang::check_function_name(&name).map_err(RegistrationError::Deferred)?;
     if known.iter().any(|function| function.name == name) {
         return Err(RegistrationError::Deferred(
             b"Function already exists in the library".to_vec(),

@@ -401,8 +401,13 @@ pub fn prepare_libraries(
     libraries: &[Arc<Library>],
     begin: impl FnMut(&[u8]) -> CurrentRun,
 ) -> Result<(), FunctionError> {
+    let in_lua: Vec<Arc<Library>> = libraries
+        .iter()
+        .filter(|library| library.engine.is_none())
+        .cloned()
+        .collect();
     with_interpreter(scripts, ScriptKind::Function, |interpreter| {
-        interpreter.prepare_libraries(scripts, libraries, begin)?;
+        interpreter.prepare_libraries(scripts, &in_lua, begin)?;
         interpreter.outlives_flushes = true;
         Ok(())
     })
@@ -459,6 +464,10 @@ pub fn repeat_library_load(
 }
 
 fn load_library_within(scripts: &Scripts, code: &[u8], bound: LoadBound) -> Result<Arc<Library>, Vec<u8>> {
+    if let Some(engine) = scripts.engine_of_library(code) {
+        let header = shebang::of_any_library(code)?;
+        return scripts.load_engine_library(&*engine, header.name, code, header.code_at);
+    }
     let (name, code_at) = shebang::of_library(code)?;
     with_interpreter(scripts, ScriptKind::Function, |interpreter| {
         let started = Instant::now();
@@ -472,6 +481,7 @@ fn load_library_within(scripts: &Scripts, code: &[u8], bound: LoadBound) -> Resu
                     description: function.description,
                     flags: function.flags,
                     profile: ScriptProfile::predict(code),
+                    engine_code: None,
                 };
                 (loaded, function.callback)
             })

@@ -13,6 +13,7 @@ fn library(name: &str, functions: &[&str]) -> Arc<Library> {
             description: None,
             flags: ScriptFlags::default(),
             profile: ScriptProfile::predict(b""),
+            engine_code: None,
         })
         .collect();
     let code = format!("#!lua name={name}\n").into_bytes();

@@ -84,9 +84,12 @@ pub struct Binding {
     /// `true` if the handler calls modules for keys that have their values. If modules have data types, it runs in
     /// exclusive mode and has the home worker at its disposal ([`Context::call_modules`]).
     pub calls_modules: bool,
-    /// `true` if the handler reads or sets parameters of modules. If there are any, it runs as one that calls modules for
-    /// values of keys.
+    /// `true` if the handler reads or sets parameters of modules. If there are any, it runs as one that calls modules
+    /// for values of keys.
     pub uses_module_parameters: bool,
+    /// `true` if the handler compiles scripts. If modules have scripting engines, it runs as one that calls modules for
+    /// values of keys.
+    pub uses_scripting_engines: bool,
     /// The command of a module, for [`HandlerMode::Module`]; `None` for the commands that load and unload modules.
     pub module_command: Option<&'static ModuleCommand>,
 }
@@ -135,11 +138,18 @@ impl Binding {
         self
     }
 
-    /// Returns `true` if the command has to call modules, as far as their data types and parameters are known.
+    /// Returns the binding of a command that compiles scripts.
+    pub const fn with_scripting_engines(mut self) -> Self {
+        self.uses_scripting_engines = true;
+        self
+    }
+
+    /// Returns `true` if the command has to call modules, as far as their data types, parameters and engines are known.
     pub fn needs_modules(&self) -> bool {
         self.mode == HandlerMode::Module
             || (self.calls_modules && weft_modules::module::types::any_exist())
             || (self.uses_module_parameters && weft_modules::module::parameters::any_exist())
+            || (self.uses_scripting_engines && weft_modules::module::engines::any_exist())
     }
 
     /// Returns the binding of a command that pauses clients.
@@ -182,6 +192,7 @@ pub const fn leased(handler: CommandHandler) -> Binding {
         pauses_clients: false,
         calls_modules: false,
         uses_module_parameters: false,
+        uses_scripting_engines: false,
         module_command: None,
     }
 }
@@ -201,6 +212,7 @@ pub const fn leased_for_writing(run: CommandHandler) -> Binding {
         pauses_clients: false,
         calls_modules: false,
         uses_module_parameters: false,
+        uses_scripting_engines: false,
         module_command: None,
     }
 }
@@ -219,6 +231,7 @@ pub const fn script() -> Binding {
         pauses_clients: false,
         calls_modules: false,
         uses_module_parameters: false,
+        uses_scripting_engines: false,
         module_command: None,
     }
 }
@@ -246,6 +259,7 @@ pub const fn exclusive(run: CommandHandler) -> Binding {
         pauses_clients: false,
         calls_modules: false,
         uses_module_parameters: false,
+        uses_scripting_engines: false,
         module_command: None,
     }
 }

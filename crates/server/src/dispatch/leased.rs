@@ -171,7 +171,7 @@ pub fn run_exclusive_serving(
     }
     match request.binding.mode {
         HandlerMode::Module => return modules::command::run(thread, all, request, keys, connection, idle),
-        HandlerMode::Script => return script::run_exclusive(thread, all, request, connection),
+        HandlerMode::Script => return script::run_exclusive(thread, all, request, connection, idle),
         HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep => {}
     }
     let held = HeldLeases::Exclusive(all);

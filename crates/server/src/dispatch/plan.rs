@@ -17,7 +17,7 @@ use weft_command_table::registry::{Command, Lookup};
 use super::prefetch::{PrefetchMember, PrefetchProbe};
 use weft_command_table::keys;
 use weft_command_table::spec::CommandFlags;
-use weft_modules::module::authentication;
+use weft_modules::module::{authentication, engines};
 
 /// The maximum number of requests of one connection per turn, so that a deep pipeline does not starve the other
 /// connections.
@@ -284,6 +284,8 @@ impl Planner<'_> {
                     binding.mode,
                     HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep | HandlerMode::Module
                 );
+                // The script may be one of a module's engine.
+                plans.may_need_exclusive_mode |= binding.mode == HandlerMode::Script && engines::any_exist();
                 keys::walk_keys(command.spec, &args, &mut |position: keys::KeyPosition| {
                     let hash = self.keyspace.hasher.hash_in::<CLUSTERED>(args.argument(position.index));
                     let write = binding.writes_all_keys || !position.flags.is_read_only();

@@ -18,6 +18,7 @@ use weft_scripting as scripting;
 use weft_scripting::{ScriptFlags, Scripts};
 
 use super::leases::ANNOUNCE_AFTER_FAILURES;
+use super::modules::engines;
 use super::thread::ThreadState;
 
 /// The name that a command gives for its script.
@@ -77,13 +78,16 @@ pub fn may_query_workers(server: &Server, command: &Command<Binding>, args: Args
     }
 }
 
-/// Returns `true` if the script may call a command of a module that runs at home.
+/// Returns `true` if the script may call a command of a module that runs at home, or runs there itself.
 pub fn may_call_modules(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     let generation = loading::generation();
     if generation == 0 {
         return false;
     }
     let scripts = &server.scripting;
+    if engines::runs_in_engine(server, command, args) {
+        return true;
+    }
     match named(command, args) {
         ScriptName::Source(source) => module_calls::names_module_command(source),
         ScriptName::Digest(digest) => scripts.cache.find(digest).is_some_and(|script| {

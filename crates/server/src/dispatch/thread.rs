@@ -32,6 +32,7 @@ use weft_os::sync::OnceLock;
 use weft_os::time::{SystemTime, UNIX_EPOCH};
 
 use super::home_events::HomeEvents;
+use super::modules::engines::{EngineDebugger, EngineScript};
 use super::script_buffers::ScriptBuffers;
 use super::tunables::Tunables;
 
@@ -71,6 +72,10 @@ pub struct ThreadState {
     pub is_lent_to_home: bool,
     /// `true` while a thread of a module that holds the lock of a thread-safe context uses this state.
     pub is_for_locks: bool,
+    /// The script of a module's engine that runs; `None` for none.
+    pub engine_script: Option<Box<EngineScript>>,
+    /// The debugger of that script, in a session.
+    pub engine_debugger: Option<Box<EngineDebugger>>,
     /// The replication state bits at the last passage of the gate.
     pub replication_state: ReplicationState,
     /// A copy of the configuration parameters that commands read.
@@ -179,6 +184,8 @@ impl ThreadState {
             home_standby: None,
             is_lent_to_home: false,
             is_for_locks: false,
+            engine_script: None,
+            engine_debugger: None,
             replication_state: server.replication.state_bits(),
             tunables,
             may_leave: true,

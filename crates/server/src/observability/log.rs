@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use super::log_line::{LogFormat, LogLine, Role, TimestampFormat};
 use super::syslog::Syslog;
 
-use weft_os::atomic::{AtomicU8, Ordering};
+use weft_os::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// The importance of a line; also the values of `loglevel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +48,7 @@ static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Notice as u8);
 static FORMAT: AtomicU8 = AtomicU8::new(LogFormat::Legacy as u8);
 static TIMESTAMPS: AtomicU8 = AtomicU8::new(TimestampFormat::Legacy as u8);
 static ROLE: AtomicU8 = AtomicU8::new(Role::Primary as u8);
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
 static DESTINATION: OnceLock<LogDestination> = OnceLock::new();
 
 /// Receives the lines of the crates below the server.
@@ -105,6 +106,13 @@ pub fn set_role(role: Role) {
     ROLE.store(role as u8, Ordering::Relaxed);
 }
 
+/// Makes the lines of this process those of a child. Standard output is written without its lock from now on, because a
+/// thread that this process does not have may hold it.
+pub fn become_child() {
+    IS_CHILD.store(true, Ordering::Relaxed);
+    set_role(Role::Child);
+}
+
 /// Returns `true` if lines of this level are written.
 pub fn is_enabled(level: Level) -> bool {
     level as u8 >= THRESHOLD.load(Ordering::Relaxed)
@@ -160,6 +168,10 @@ fn open_file(path: &PathBuf) -> std::io::Result<std::fs::File> {
 fn append(bytes: &[u8]) {
     let _ = match file() {
         Some(path) => open_file(path).and_then(|mut file| file.write_all(bytes)),
+        None if IS_CHILD.load(Ordering::Relaxed) => {
+            let written = nix::unistd::write(std::io::stdout(), bytes);
+            written.map(drop).map_err(std::io::Error::from)
+        }
         None => {
             let mut output = std::io::stdout().lock();
             output.write_all(bytes).and_then(|()| output.flush())

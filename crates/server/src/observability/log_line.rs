@@ -60,15 +60,14 @@ pub enum Role {
     Primary,
     /// A replica.
     Replica,
+    /// The child process of a module.
+    Child,
 }
 
 impl From<u8> for Role {
     fn from(number: u8) -> Role {
-        if number == Role::Replica as u8 {
-            Role::Replica
-        } else {
-            Role::Primary
-        }
+        let roles = [Role::Primary, Role::Replica, Role::Child];
+        roles.get(usize::from(number)).copied().unwrap_or(Role::Primary)
     }
 }
 
@@ -97,7 +96,7 @@ impl LogLine<'_> {
 
     fn legacy(&self, time: &str) -> String {
         let sign = [".", "-", "*", "#"][self.level as usize];
-        let role = ["M", "S"][self.role as usize];
+        let role = ["M", "S", "C"][self.role as usize];
         format!("{}:{role} {time} {sign} {}\n", self.process, self.message)
     }
 
@@ -122,7 +121,7 @@ impl LogLine<'_> {
     }
 
     fn role_word(&self) -> &'static str {
-        ["primary", "replica"][self.role as usize]
+        ["primary", "replica", "RDB/AOF"][self.role as usize]
     }
 
     fn level_word(&self) -> &'static str {

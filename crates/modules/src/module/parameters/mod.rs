@@ -1,7 +1,7 @@
 //! Parameters that modules add to the configuration.
 //!
-//! The value of a parameter belongs to its module: the server asks for it, and sets it, through functions of the module.
-//! All of these run where the code of modules runs.
+//! The value of a parameter belongs to its module: the server asks for it, and sets it, through functions of the
+//! module. All of these run where the code of modules runs.
 //!
 //! ```text
 //!   OnLoad: Register…Config ─▶ LoadConfigs: each gets its default, or what the file or LOADEX says

@@ -7,7 +7,7 @@ use weft_base::{DbIndex, LogSequence, ThreadIndex};
 use weft_resp::{Protocol, Reply, glob};
 
 use super::preparing::{self, SourceLoad};
-use super::script::{busy_error, is_asynchronous, kill_running};
+use super::script::{busy_error, is_asynchronous, kill_running, reset_engines};
 use crate::commands::context::{
     BackgroundRun, BackgroundStep, Binding, CommandResult, Context, NextStep, build_reply, exclusive, leased,
 };
@@ -17,6 +17,7 @@ use crate::net::library_loads::LibrarySource;
 use crate::observability::metrics::Counter;
 use crate::state::Server;
 use weft_config::id;
+use weft_modules::module::engines::Subsystem;
 use weft_os::sync::Mutex;
 use weft_rdb::functions;
 use weft_scripting::{Library, LoadedFunction, RestorePolicy, ScriptFlags, ScriptKind, drop_interpreter};
@@ -29,10 +30,19 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("function|help", leased(help)),
     ("function|kill", leased(kill)),
     ("function|list", leased(list)),
-    ("function|load", leased(load).with_undeclared_keys()),
-    ("function|restore", leased(restore).with_undeclared_keys()),
+    (
+        "function|load",
+        leased(load).with_undeclared_keys().with_scripting_engines(),
+    ),
+    (
+        "function|restore",
+        leased(restore).with_undeclared_keys().with_scripting_engines(),
+    ),
     ("function|stats", leased(stats)),
 ];
+
+/// The name of the engine that the server has itself.
+const LUA: &str = "LUA";
 
 fn wrong_argument_count(name: &[u8]) -> CommandError {
     CommandError::with_word(
@@ -175,7 +185,7 @@ fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
         let LibrarySource::Code(code) = source else {
             unreachable!("FUNCTION LOAD has the code of one library");
         };
-        let name = weft_scripting::library_name(code);
+        let name = weft_scripting::library_name(&server.scripting, code);
         let checked = name.and_then(|name| server.scripting.libraries.check_name(&name, replace));
         checked.map_err(|text| engine_error(&text))
     };
@@ -209,6 +219,7 @@ fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.server.config.boolean(id::LUA_ENABLE_INSECURE_API),
     );
     scripts.libraries.flush();
+    reset_engines(ctx.server, Subsystem::Function, asynchronous);
     if !asynchronous {
         drop_interpreter(&ctx.server.scripting, ScriptKind::Function);
     }
@@ -286,7 +297,7 @@ fn write_library(reply: &mut Reply<'_>, library: &Library, with_code: bool) {
     reply.bulk(b"library_name");
     reply.bulk(&library.name);
     reply.bulk(b"engine");
-    reply.bulk(b"LUA");
+    reply.bulk(library.engine.as_deref().unwrap_or(LUA).as_bytes());
     reply.bulk(b"functions");
     reply.array(library.functions.len());
     for function in &library.functions {
@@ -344,13 +355,22 @@ fn stats(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
     }
     reply.bulk(b"engines");
-    reply.map(1);
-    reply.bulk(b"LUA");
-    reply.map(2);
-    reply.bulk(b"libraries_count");
-    reply.integer(set.libraries().len() as i64);
-    reply.bulk(b"functions_count");
-    reply.integer(set.function_count() as i64);
+    let engines = ctx.server.scripting.engines.names();
+    reply.map(1 + engines.len());
+    for name in std::iter::once(LUA).chain(engines.iter().map(|name| &**name)) {
+        let of_engine = |library: &&Arc<Library>| library.engine.as_deref().unwrap_or(LUA) == name;
+        let functions: usize = set
+            .libraries()
+            .filter(of_engine)
+            .map(|library| library.functions.len())
+            .sum();
+        reply.bulk(name.as_bytes());
+        reply.map(2);
+        reply.bulk(b"libraries_count");
+        reply.integer(set.libraries().filter(of_engine).count() as i64);
+        reply.bulk(b"functions_count");
+        reply.integer(functions as i64);
+    }
     Ok(())
 }
 

@@ -147,6 +147,15 @@ pub fn take_libraries(ctx: &mut Context<'_, '_>, source: LibrarySource) -> Optio
     // What a primary or a file has must not be refused because this machine is slower. The source of a slot migration
     // keeps its data if it is refused.
     let is_repeated = flags.intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLAY));
+    if weft_modules::module::engines::any_exist() {
+        // The code may be for an engine of a module, which is called at home.
+        let server = ctx.server.clone();
+        let loaded = ctx.call_modules(|| match is_repeated {
+            true => repeat_source(&server, &source, || false).unwrap_or_else(|| Err(PROCESS_ENDS.to_vec())),
+            false => load_source(&server, &source),
+        });
+        return Some(loaded.unwrap_or_else(|error| Err(error.0.into_owned())));
+    }
     if !is_repeated {
         return Some(load_source(ctx.server, &source));
     }

@@ -1,10 +1,14 @@
 //! SCRIPT, and the bindings of EVAL and FCALL, which the dispatcher runs.
 
+use std::sync::Arc;
+
 use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased, script};
 use crate::commands::error::CommandError;
 use crate::net::client::ClientFlags;
 use crate::state::Server;
 use weft_config::{Config, id};
+use weft_modules::module::engines::{self, DebuggerEnabled, Engine, Subsystem};
+use weft_modules::session::with_session;
 use weft_resp::Protocol;
 use weft_scripting::{ScriptKind, ScriptRun, drop_interpreter, prepare_script};
 
@@ -16,12 +20,12 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("evalsha_ro", script()),
     ("fcall", script()),
     ("fcall_ro", script()),
-    ("script|debug", leased(debug)),
+    ("script|debug", leased(debug).with_scripting_engines()),
     ("script|exists", leased(exists)),
     ("script|flush", leased(flush)),
     ("script|help", leased(help)),
     ("script|kill", leased(kill)),
-    ("script|load", leased(load)),
+    ("script|load", leased(load).with_scripting_engines()),
     ("script|show", leased(show)),
 ];
 
@@ -67,7 +71,11 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR unknown subcommand or wrong number of arguments for 'DEBUG'. Try SCRIPT HELP.",
         ));
     }
-    if ctx.argc() == 4 && !ctx.arg(3).eq_ignore_ascii_case(b"lua") {
+    let engine = match ctx.argc() {
+        4 => engines::find(&String::from_utf8_lossy(ctx.arg(3))),
+        _ => None,
+    };
+    if ctx.argc() == 4 && engine.is_none() && !ctx.arg(3).eq_ignore_ascii_case(b"lua") {
         return Err(CommandError::with_word(
             "ERR No scripting engine found with name '",
             ctx.arg(3),
@@ -89,10 +97,34 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         // The thread of a session reads and writes the socket itself.
         return Err(CommandError::constant("ERR Scripts cannot be debugged over TLS"));
     }
+    if let Some(engine) = engine {
+        enable_engine_debugger(ctx, &engine, debugs)?;
+    }
     ctx.client.flags.set(ClientFlags::DEBUG_SCRIPTS, debugs);
     ctx.client.flags.set(ClientFlags::DEBUG_SCRIPTS_SYNC, is_sync);
     ctx.reply.ok();
     Ok(())
+}
+
+/// Enables or disables the debugger of a module's engine.
+fn enable_engine_debugger(ctx: &mut Context<'_, '_>, engine: &Arc<Engine>, enables: bool) -> CommandResult {
+    let enabled = ctx.call_modules(|| match enables {
+        true => engine.enable_debugger(),
+        false => {
+            engine.disable_debugger();
+            DebuggerEnabled::Yes
+        }
+    })?;
+    let name = &engine.name;
+    match enabled {
+        DebuggerEnabled::Yes => Ok(()),
+        DebuggerEnabled::NotSupported => Err(CommandError::from_text(format!(
+            "ERR The scripting engine '{name}' does not support interactive script debugging"
+        ))),
+        DebuggerEnabled::Failed => Err(CommandError::from_text(format!(
+            "ERR The scripting engine '{name}' failed to initialize interactive script debugging"
+        ))),
+    }
 }
 
 fn exists(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -107,12 +139,20 @@ fn exists(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")?;
     ctx.server.scripting.cache.flush();
+    reset_engines(ctx.server, Subsystem::Eval, asynchronous);
     if !asynchronous {
         // Other threads drop theirs before their next script.
         drop_interpreter(&ctx.server.scripting, ScriptKind::Eval);
     }
     ctx.reply.ok();
     Ok(())
+}
+
+/// Lets the engines of modules replace their environments, soon and at home.
+pub fn reset_engines(server: &Server, subsystem: Subsystem, is_async: bool) {
+    for engine in engines::all() {
+        server.run_session_at_home(move |session| with_session(session, || engine.reset(subsystem, is_async)));
+    }
 }
 
 fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -138,6 +178,14 @@ pub fn kill_running(server: &Server, is_function: bool) -> CommandResult {
 }
 
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let source = ctx.arg(2);
+    if let Some(engine) = ctx.server.scripting.engine_of_source(source) {
+        let server = ctx.server.clone();
+        let prepared = ctx.call_modules(|| server.scripting.prepare_engine_script(&*engine, source, true))?;
+        let script = prepared.map_err(|text| CommandError::from_bytes([b"ERR ", &text[..]].concat()))?;
+        ctx.reply.bulk(&script.digest);
+        return Ok(());
+    }
     let program = prepare_script(&ctx.server.scripting, Some(ctx.arg(2)), b"", true)
         .map_err(|text| CommandError::from_bytes([b"ERR ", &text[..]].concat()))?;
     ctx.reply.bulk(program.name());

@@ -194,8 +194,8 @@ fn rewrite_with_scope(ctx: &mut Context<'_, '_>, scope: RewriteScope, error_pref
     })
 }
 
-/// Rewrites the configuration file, and logs if it succeeded. `settings` are the parameters of modules. It waits for a change that is under way: a caller within
-/// the gate has begun one itself.
+/// Rewrites the configuration file, and logs if it succeeded. `settings` are the parameters of modules. It waits for a
+/// change that is under way: a caller within the gate has begun one itself.
 ///
 /// # Errors
 /// If the file cannot be written.

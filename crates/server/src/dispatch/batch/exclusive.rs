@@ -9,6 +9,7 @@ use crate::dispatch::exec_detached;
 use crate::dispatch::exec_libraries;
 use crate::dispatch::leased::run_exclusive_serving;
 use crate::dispatch::memory_limit;
+use crate::dispatch::modules::engines;
 use crate::dispatch::modules::key_events;
 use crate::dispatch::notifications::send_early_broadcasts;
 use crate::dispatch::plan::{CommandPlan, Plans, RequestKind};
@@ -156,9 +157,9 @@ fn run_and_apply(
 ) {
     thread.ticks = thread.timer.raw();
     let plan = request.plan;
-    let lent = match request.binding.mode {
-        HandlerMode::Module => connections.lend(plan.token),
-        _ => None,
+    let lent = match may_serve_meanwhile(thread, request, connections) {
+        true => connections.lend(plan.token),
+        false => None,
     };
     let after = if let Some(mut connection) = lent {
         let outcome = run_admitted_exclusively(thread, all, request, keys, &mut connection, connections.idle_turns());
@@ -173,6 +174,18 @@ fn run_and_apply(
     };
     if let Some(after) = after {
         connections.start_next_step(plan.token, after);
+    }
+}
+
+/// Returns `true` if the code that a request runs may let other connections be served.
+fn may_serve_meanwhile(thread: &ThreadState, request: &Request<'_>, connections: &mut dyn BatchConnections) -> bool {
+    match request.binding.mode {
+        HandlerMode::Module => true,
+        HandlerMode::Script => connections.connection(request.plan.token).is_some_and(|connection| {
+            let args = request.args(&connection.input);
+            engines::runs_in_engine(&thread.server, request.command, args)
+        }),
+        HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep => false,
     }
 }
 

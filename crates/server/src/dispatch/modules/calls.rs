@@ -39,6 +39,7 @@ use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{BufferFigures, Client, ClientFlags};
+use crate::observability::metrics::Counter;
 use crate::propagation::LogTarget;
 use crate::state::blocked_calls::{BlockedCall, CallWait};
 use crate::state::{ClientVisitorHost, WorkerQuery};
@@ -53,6 +54,7 @@ use weft_modules::session::calls::{
 };
 use weft_scripting::ScriptFlags;
 
+use super::engines::EngineScript;
 use super::{ModuleCall, ModuleHost, ModuleSession, SessionAccess, command, key_events};
 
 /// The number of values to be freed after which a call frees the memory that earlier ones left.
@@ -67,6 +69,8 @@ struct AdmittedCall<'a> {
     binding: Binding,
     args: Args<'a>,
     flags: CallFlags,
+    /// `true` if a script of a scripting engine calls it.
+    is_for_script: bool,
 }
 
 /// The error for the module, and the text for a client.
@@ -215,8 +219,9 @@ impl ModuleSession<'_, '_> {
         client: &mut Client,
         request: &CallRequest<'a>,
     ) -> Result<AdmittedCall<'a>, CommandRefusal> {
-        let flags = request.flags;
-        self.set_login(client, request).map_err(|refusal| (None, refusal))?;
+        let flags = self.effective_flags(request);
+        self.set_login(client, request, flags)
+            .map_err(|refusal| (None, refusal))?;
         let args = request.words.args();
         let commands = crate::commands::registry();
         let unknown = |errno| Refusal::with_error(errno, &unknown_command_error(commands, args));
@@ -232,6 +237,7 @@ impl ModuleSession<'_, '_> {
             binding,
             args,
             flags,
+            is_for_script: flags.contains(CallFlags::SCRIPT_MODE) && self.script_of(request.context).is_some(),
         };
         let refusal = self.refusal_by_flags(call);
         let refusal = refusal.or_else(|| self.refusal_by_permission(call, client));
@@ -243,10 +249,32 @@ impl ModuleSession<'_, '_> {
         }
     }
 
+    /// Returns the flags of a call with those that follow from the script that calls it. A script calls commands as its
+    /// client's user, and memory may be short for it once it has written.
+    fn effective_flags(&self, request: &CallRequest<'_>) -> CallFlags {
+        let mut flags = request.flags;
+        let Some(script) = self
+            .script_of(request.context)
+            .filter(|_| flags.contains(CallFlags::SCRIPT_MODE))
+        else {
+            return flags;
+        };
+        flags.insert(CallFlags::RUN_AS_USER);
+        if script.allows_oom || script.run.has_written() {
+            flags.remove(CallFlags::RESPECT_DENY_OOM);
+        }
+        flags
+    }
+
+    /// Returns the script that a context is for.
+    fn script_of(&self, context: &Context) -> Option<&EngineScript> {
+        self.thread.engine_script.as_deref().filter(|_| context.is_script.get())
+    }
+
     /// Sets the user for whom the command runs.
-    fn set_login(&self, client: &mut Client, request: &CallRequest<'_>) -> Result<(), Refusal> {
+    fn set_login(&self, client: &mut Client, request: &CallRequest<'_>, flags: CallFlags) -> Result<(), Refusal> {
         let acl = &self.thread.server.acl;
-        if !request.flags.contains(CallFlags::RUN_AS_USER) {
+        if !flags.contains(CallFlags::RUN_AS_USER) {
             client.login = acl.superuser_login();
             return Ok(());
         }
@@ -291,7 +319,9 @@ impl ModuleSession<'_, '_> {
     fn refusal_by_flags(&self, call: AdmittedCall<'_>) -> Option<Refusal> {
         let name = call.command.full_name;
         let command_flags = self.flags_of(call);
-        if call.flags.contains(CallFlags::SCRIPT_MODE) && command_flags.contains(CommandFlags::NOSCRIPT) {
+        let permits_all = call.is_for_script && self.thread.server.scripting.permits_denied_commands();
+        if call.flags.contains(CallFlags::SCRIPT_MODE) && command_flags.contains(CommandFlags::NOSCRIPT) && !permits_all
+        {
             let text = format!("command '{name}' is not allowed on script mode");
             return Some(Refusal::new(CallErrno::NotForScripts, text));
         }
@@ -325,7 +355,11 @@ impl ModuleSession<'_, '_> {
         };
         let denial = permission::check_permission(client.login.rules(), &permission).err()?;
         let (thread_index, now_ms) = (self.thread.thread_index, self.thread.now_ms);
-        let denied = permission::denied_access(client, DenialContext::Module, command, &args, denial);
+        let context = match call.is_for_script {
+            true => DenialContext::EngineScript,
+            false => DenialContext::Module,
+        };
+        let denied = permission::denied_access(client, context, command, &args, denial);
         let line = self.client.list_line(now_ms, BufferFigures::default());
         permission::log_denial(server, thread_index, now_ms, denied, line);
         let error = permission::denial_error(denial.reason, client.login.name(), command);
@@ -360,8 +394,16 @@ impl ModuleSession<'_, '_> {
             return None;
         }
         let (thread, command_flags) = (&*self.thread, self.flags_of(call));
+        let script = thread.engine_script.as_deref().filter(|_| call.is_for_script);
+        let changes = CommandFlags::WRITE.union(CommandFlags::MAY_REPLICATE);
+        if script.is_some_and(|script| script.is_read_only) && command_flags.intersects(changes) {
+            let text = "Write commands are not allowed from read-only scripts.";
+            return Some(Refusal::new(CallErrno::NotAllowed, text));
+        }
+        // Once it has written, a script is not refused a write because of the state of the server.
+        let has_written = script.is_some_and(|script| script.run.has_written());
         let refuse = |error: &CommandError| Some(Refusal::with_error(CallErrno::NotForScripts, error));
-        if command_flags.contains(CommandFlags::WRITE) {
+        if command_flags.contains(CommandFlags::WRITE) && !has_written {
             let must_obey = client.flags.intersects(REPLAYING_CLIENTS);
             if has_too_few_replicas(thread) {
                 return refuse(&CommandError::constant("NOREPLICAS Not enough good replicas to write."));
@@ -377,6 +419,9 @@ impl ModuleSession<'_, '_> {
                     "READONLY You can't write against a read only replica.",
                 ));
             }
+        }
+        if let Some(script) = script.filter(|_| command_flags.contains(CommandFlags::WRITE)) {
+            script.run.try_note_write();
         }
         if is_stale(thread) && !command_flags.contains(CommandFlags::STALE) {
             return refuse(&CommandError::constant(
@@ -428,6 +473,15 @@ impl ModuleSession<'_, '_> {
             None
         });
         let failed = output.bytes.first() == Some(&b'-');
+        if failed && call.is_for_script {
+            let code = output.bytes[1..].split(|byte| matches!(byte, b' ' | b'\r')).next();
+            let server = &self.thread.server;
+            server
+                .stats
+                .metrics
+                .add(self.thread.thread_index, Counter::ErrorReplies, 1);
+            server.stats.errors.count(code.unwrap_or_default());
+        }
         (self.thread.may_leave, self.thread.may_block) = permissions;
         self.thread.effects.log_writer.is_muted = was_muted;
         if let Some(watches) = client.watches.take() {

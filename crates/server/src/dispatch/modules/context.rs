@@ -46,15 +46,30 @@ impl ContextSession for ModuleSession<'_, '_> {
     }
 
     fn give_way(&mut self, serves_clients: bool, busy_reply: Option<&CStr>) {
-        let server = self.thread.server.clone();
-        let SessionAccess::Exclusive(all) = &mut self.access else {
-            return;
-        };
-        if server.replication.state_bits().contains(ReplicationState::LOADING) {
-            // Clients are refused for that reason, and no script runs.
-            all.open_for(|| server.serve_while_loading());
+        let is_loading = self
+            .thread
+            .server
+            .replication
+            .state_bits()
+            .contains(ReplicationState::LOADING);
+        if is_loading {
+            let server = self.thread.server.clone();
+            if let SessionAccess::Exclusive(all) = &mut self.access {
+                // Clients are refused for that reason, and no script runs.
+                all.open_for(|| server.serve_while_loading());
+            }
         } else if serves_clients {
-            let busy_reply = busy_reply.map(|text| text.to_string_lossy().into_owned());
+            self.serve_while_busy(busy_reply.map(|text| text.to_string_lossy().into_owned()));
+        }
+    }
+}
+
+impl ModuleSession<'_, '_> {
+    /// Lets other threads through the gate for a moment, and serves the other connections of the home worker. Their
+    /// commands get this text, unless they are for such a time.
+    pub(super) fn serve_while_busy(&mut self, busy_reply: Option<String>) {
+        let server = self.thread.server.clone();
+        if let SessionAccess::Exclusive(all) = &mut self.access {
             server.modules.set_busy_reply(busy_reply);
             server.replication.set_state_bits(ReplicationState::MODULE_BUSY, true);
             self.thread.begin_visible_part();

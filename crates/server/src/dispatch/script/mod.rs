@@ -59,7 +59,7 @@
 //!     transaction the thread has leases already, which count as held by that run. A transaction that changes libraries
 //!     is an exception ([`super::exec_detached`]).
 
-mod prepared;
+pub(in crate::dispatch) mod prepared;
 mod runner;
 mod session;
 
@@ -95,7 +95,7 @@ use super::record::{self, CommandLogThresholds};
 use super::request::{Outcome, Request};
 use super::script_flags::busy_error;
 use super::slot_stats::{self, CommandCost};
-use super::thread::ThreadState;
+use super::thread::{IdleTurns, ThreadState};
 use super::{execution_order, memory_limit, modules, pins, serve};
 use prepared::{PrepareError, PreparedScript, prepare_script};
 use runner::{Runner, ScriptAccess, ScriptOutcome};
@@ -116,6 +116,9 @@ pub fn run_leased<'p>(
 ) -> Outcome {
     if session::must_run_in_session(&connection.client, request.command) {
         return session::begin_session(thread, request, connection);
+    }
+    if modules::engines::runs_in_engine(&thread.server, request.command, request.args(&connection.input)) {
+        return refuse_elsewhere(connection);
     }
     if thread.for_script && thread.tunables.max_memory != 0 {
         // A worker ensured this before it admitted the command; this may be much later.
@@ -257,6 +260,7 @@ pub fn run_exclusive(
     all: &mut Exclusive<'_>,
     request: &Request<'_>,
     connection: &mut Connection,
+    idle: Option<&mut dyn IdleTurns>,
 ) -> Outcome {
     let Connection {
         client, input, output, ..
@@ -269,8 +273,12 @@ pub fn run_exclusive(
     (thread.may_leave, thread.may_block) = (false, false);
     thread.unit_time = None;
     thread.is_unit_unfinished &= thread.replays;
-    let held = HeldLeases::Exclusive(all);
-    let failed = run_in_transaction(thread, None, request.command, args, held, client, output);
+    let mut held = HeldLeases::Exclusive(all);
+    let run_by_engine = modules::engines::run(thread, request.command, args, &mut held, client, output, idle);
+    let failed = match run_by_engine {
+        Some(failed) => failed,
+        None => run_in_transaction(thread, None, request.command, args, held, client, output),
+    };
     if thread.is_unit_unfinished {
         abandon_transaction(thread, connection, before);
     }
@@ -556,6 +564,10 @@ pub fn run_in_transaction<'p>(
     client: &mut Client,
     output: &mut Output,
 ) -> bool {
+    let mut held = held;
+    if let Some(failed) = modules::engines::run(thread, command, args, &mut held, client, output, None) {
+        return failed;
+    }
     let before = output.mark();
     let held = match held {
         HeldLeases::Script(leases) => ScriptAccess::Leased(leases),

@@ -67,7 +67,7 @@ pub(super) fn first_slot(prepared: &PreparedScript, args: Args<'_>) -> Option<Sl
     (prepared.must_use_one_slot && prepared.key_count > 0).then(|| cluster_slot(args.argument(3)))
 }
 
-fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, CommandError> {
+pub(in crate::dispatch) fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, CommandError> {
     let count = parse_i64(args.argument(2)).ok_or(not_a_number)?;
     let arguments = args.len() as i64 - 3;
     if count > arguments {
@@ -79,7 +79,7 @@ fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, Comman
 }
 
 /// Returns the parameters of a run that begins now. `may_leave` is set if it may move to a script thread.
-pub(super) fn run_parameters<'n>(
+pub(in crate::dispatch) fn run_parameters<'n>(
     thread: &ThreadState,
     name: &'n [u8],
     is_function: bool,
@@ -154,7 +154,7 @@ pub(in crate::dispatch) fn prepare_libraries(
     })
 }
 
-fn not_compiled(text: Vec<u8>) -> CommandError {
+pub(in crate::dispatch) fn not_compiled(text: Vec<u8>) -> CommandError {
     CommandError::from_bytes([b"ERR ", &text[..]].concat())
 }
 
@@ -207,7 +207,7 @@ pub(super) fn prepare_script(
     note_held_slots: &dyn Fn(&ScriptRun),
 ) -> Result<PreparedScript, PrepareError> {
     let (program, keys) = find_program(thread, command, args, is_primary, note_held_slots)?;
-    check_flags(thread, command, &program, is_primary)?;
+    check_flags(thread, command, program.flags(), is_primary)?;
     assert!(
         keys + 3 <= args.len(),
         "the declared keys of a script are among its arguments"
@@ -224,14 +224,13 @@ pub(super) fn prepare_script(
 }
 
 /// Checks that the flags of a script allow the command to run it.
-fn check_flags(
+pub(in crate::dispatch) fn check_flags(
     thread: &ThreadState,
     command: &Command<Binding>,
-    program: &Program,
+    flags: Option<ScriptFlags>,
     is_primary: bool,
 ) -> Result<(), CommandError> {
     let must_read = command.spec.flags.contains(CommandFlags::READONLY);
-    let flags = program.flags();
     let promises = |flag: ScriptFlags| flags.is_some_and(|flags| flags.contains(flag));
     if thread.view.is_some() && promises(ScriptFlags::NO_CLUSTER) {
         return Err(CommandError::constant(

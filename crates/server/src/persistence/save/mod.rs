@@ -551,7 +551,13 @@ fn load_file(
         "the offset behind a loaded file lies behind its header"
     );
     report(loaded.end_offset);
-    load_functions(server, &loaded, replace)?;
+    match weft_modules::module::engines::any_exist() && !loaded.functions.is_empty() {
+        true => {
+            let load = || load_functions(server, &loaded, replace);
+            server.call_modules_in_exclusive_mode(all, thread_index, load)?;
+        }
+        false => load_functions(server, &loaded, replace)?,
+    }
     server.track_imports(&loaded.imports);
     let empty = match loaded.empty_keys {
         0 => String::new(),

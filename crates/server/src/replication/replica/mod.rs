@@ -18,6 +18,7 @@
 
 mod connect;
 mod handshake;
+mod libraries;
 mod link;
 mod load_plan;
 mod rdb_channel;

@@ -17,13 +17,13 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, ReplicationOffset, RoleEpoch, SlotIndex, ThreadIndex};
 
+use super::libraries::load_libraries;
 use super::link::{LinkFailure, PrimaryLink};
 use super::load_plan::{LoadPlan, load_plan};
 use super::temporary_dump::TemporaryDump;
@@ -35,7 +35,6 @@ use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::{Exclusive, Seat, ready_keys};
 use crate::notify::messages::invalidate_replaced_data;
 use crate::observability::log;
-use crate::observability::slow_library::SlowLibraryReport;
 use crate::persistence::aof::{BaseFromDump, LoadedDumpFile};
 use crate::persistence::rdb_file::{
     DecodedRecords, LoadDestination, LoadThreads, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError,
@@ -49,7 +48,7 @@ use weft_base::slots::SLOTS;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
-use weft_scripting::{Library, RestorePolicy, repeat_library_load};
+use weft_scripting::{Library, RestorePolicy};
 
 /// The number of bytes in the mark that ends a dump of unknown size.
 const MARK_BYTES: usize = 40;
@@ -508,21 +507,9 @@ fn load_into_staging<R: Read>(
         }),
     };
     let loaded = opened.load(&mut loader)?;
-    let report = Rc::new(SlowLibraryReport::new("The data of the primary"));
-    let library = |code: &Vec<u8>| {
-        let (of_epoch, report) = (server.clone(), report.clone());
-        let is_obsolete = move || {
-            report.write_if_due();
-            of_epoch.replication.role_epoch() != role_epoch
-        };
-        let library = repeat_library_load(&server.scripting, code, is_obsolete);
-        let library = library.unwrap_or_else(|| Err(b"It is of no use any more".to_vec()));
-        library.map_err(|reason| {
-            let reason = String::from_utf8_lossy(&reason).into_owned();
-            (0, RdbFault::damaged(format!("Failed creating the library: {reason}")))
-        })
-    };
-    let libraries = loaded.functions.iter().map(library).collect::<Result<Vec<_>, _>>()?;
+    let libraries = load_libraries(server, &mut seat.borrow_mut(), role_epoch, &loaded.functions);
+    let libraries =
+        libraries.map_err(|reason| (0, RdbFault::damaged(format!("Failed creating the library: {reason}"))))?;
     log::notice!(
         "Done loading RDB, keys loaded: {}, keys expired: {}, all fields expired hashes: {}.",
         loaded.keys,

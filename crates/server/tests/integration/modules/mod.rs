@@ -3,6 +3,8 @@
 
 mod blocking;
 mod calls;
+mod engines;
+mod fork;
 mod functions;
 mod home_way;
 mod key_events;

@@ -47,7 +47,11 @@ fn snapshot_lines(server: &Server, lines: &mut InfoLines) {
     let running = &server.persistence.snapshot;
     let keys_done = running.keys_done.load(Ordering::Relaxed);
     let keys_total = running.keys_total.load(Ordering::Relaxed);
-    let percent = 100.0 * keys_done as f64 / keys_total.max(1) as f64;
+    let fork = weft_modules::module::fork::figures();
+    let percent = match fork.is_running {
+        true => fork.percent,
+        false => 100.0 * keys_done as f64 / keys_total.max(1) as f64,
+    };
     lines.push_field("current_fork_perc", format!("{percent:.2}"));
     lines.push_field("current_save_keys_processed", keys_done);
     lines.push_field("current_save_keys_total", keys_total);
@@ -104,11 +108,10 @@ fn append_only_lines(server: &Server, lines: &mut InfoLines) {
     lines.push_field("aof_rewrites", number(&aof.rewrites));
     lines.push_field("aof_rewrites_consecutive_failures", number(&aof.failures));
     lines.push_field("aof_last_write_status", word(&aof.is_failing));
-    lines.push_zero_fields(&[
-        "aof_last_cow_size",
-        "module_fork_in_progress",
-        "module_fork_last_cow_size",
-    ]);
+    lines.push_field("aof_last_cow_size", 0);
+    let fork = weft_modules::module::fork::figures();
+    lines.push_field("module_fork_in_progress", u8::from(fork.is_running));
+    lines.push_field("module_fork_last_cow_size", fork.last_private_bytes);
     let exports = server.persistence.snapshot.purpose() == Some(SnapshotPurpose::SlotMigration);
     lines.push_field("slot_migration_fork_in_progress", u8::from(exports));
 }
@@ -141,7 +144,7 @@ pub(super) fn stats_lines(server: &Server, lines: &mut InfoLines) {
         "pubsubshard_channels",
         server.clients.pubsub.channel_count(ChannelNamespace::ShardChannels),
     );
-    // The server never forks. The moment of a snapshot takes the place of a fork.
+    // The server forks for modules only. Otherwise, the moment of a snapshot takes the place of a fork.
     lines.push_field(
         "latest_fork_usec",
         server.persistence.snapshot.pause_us.load(Ordering::Relaxed),

@@ -243,13 +243,27 @@ pub(super) const SCRIPT_ENGINE: &str = "name=lua,ver=1,api=1,filters=0,usedby=[]
 pub(super) fn engine_lines(server: &Server, lines: &mut InfoLines) {
     let scripts = &server.scripting;
     let bytes = scripts.interpreter_bytes(ScriptKind::Eval) + scripts.interpreter_bytes(ScriptKind::Function);
-    lines.push_field("engines_count", 1);
-    lines.push_field("engines_total_used_memory", bytes);
-    lines.push_field("engines_total_memory_overhead", 0);
+    let engines = weft_modules::module::engines::all();
+    let memory: Vec<(usize, usize)> = engines.iter().map(|engine| engine.memory()).collect();
+    lines.push_field("engines_count", 1 + engines.len());
+    lines.push_field(
+        "engines_total_used_memory",
+        bytes + memory.iter().map(|(used, _)| *used as u64).sum::<u64>(),
+    );
+    lines.push_field(
+        "engines_total_memory_overhead",
+        memory.iter().map(|(_, overhead)| overhead).sum::<usize>(),
+    );
     lines.push_field(
         "engine_0",
         format!("name=LUA,module=lua,abi_version=4,used_memory={bytes},memory_overhead=0"),
     );
+    for (index, (engine, (used, overhead))) in engines.iter().zip(memory).enumerate() {
+        let (name, module, version) = (&engine.name, engine.module.name(), engine.version());
+        let line =
+            format!("name={name},module={module},abi_version={version},used_memory={used},memory_overhead={overhead}");
+        lines.push_field(&format!("engine_{}", index + 1), line);
+    }
 }
 
 #[cfg(test)]

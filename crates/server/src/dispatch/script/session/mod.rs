@@ -31,6 +31,7 @@
 //!    of beginning. A session on copies gets that error for a command whose keys cannot be copied.
 
 mod console;
+mod engine;
 mod key_copier;
 
 use std::cell::RefCell;
@@ -194,6 +195,9 @@ impl DebuggerSession {
                 return;
             }
         };
+        if engine::is_for_engine(&self) {
+            return engine::run(&self, Box::new(line), connection.output, is_sync);
+        }
         let debugger = Rc::new(RefCell::new(Debugger::new(Box::new(line), self.args().argument(1))));
         match is_sync {
             true => {

@@ -32,7 +32,7 @@ enum Event {
 struct InterruptedConsole {
     line: DebuggerConnection,
     receives: usize,
-    event: Box<dyn Fn()>,
+    event: Box<dyn Fn() + Send>,
 }
 
 impl Console for InterruptedConsole {
