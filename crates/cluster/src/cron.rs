@@ -1,8 +1,8 @@
 //! The periodic work of a node: connects to nodes, pings them, and detects failures.
 
 use super::message::{
-    BusMessage, Extensions, GossipEntry, HEADER_BYTES, Header, MAX_MESSAGE_BYTES, MessageType, PUBLISHED_LENGTHS_BYTES,
-    encode, switch,
+    BusMessage, Extensions, GossipEntry, HEADER_BYTES, Header, MAX_MESSAGE_BYTES, MODULE_FIELDS_BYTES, MessageType,
+    PUBLISHED_LENGTHS_BYTES, encode, switch,
 };
 use super::node::{LinkId, Node, NodeFlags, NodeId};
 use super::nodes_text::MESSAGE_NAMES;
@@ -295,6 +295,45 @@ impl ClusterState {
             self.statistics.pubsub_bytes_sent += (channel.len() + payload.len()) as u64;
             self.send_bytes(link, bytes);
         }
+    }
+
+    /// Sends a message of a module to a node, or to all other nodes. Returns `false` if there is no link to the node.
+    pub fn send_module_message(
+        &mut self,
+        target: Option<NodeId>,
+        module: u64,
+        kind: u8,
+        payload: &[u8],
+        now_ms: u64,
+    ) -> bool {
+        self.end_overdue_hand_over(now_ms);
+        if HEADER_BYTES + MODULE_FIELDS_BYTES + payload.len() > MAX_MESSAGE_BYTES {
+            return false;
+        }
+        let message = |header| BusMessage::Module {
+            header,
+            module,
+            kind,
+            payload: payload.to_vec(),
+        };
+        let (light, whole) = (encode(&message(None)), encode(&message(Some(self.header()))));
+        let mut peers = self.links_to_peers();
+        if let Some(target) = target {
+            peers.retain(|(id, _)| *id == target);
+            if peers.is_empty() {
+                return false;
+            }
+        }
+        for (id, link) in peers {
+            let accepts_light = self
+                .nodes
+                .get(&id)
+                .is_some_and(|node| node.flags.intersects(NodeFlags::MULTI_MEET));
+            let bytes = if accepts_light { light.clone() } else { whole.clone() };
+            self.statistics.module_bytes_sent += bytes.len() as u64;
+            self.send_bytes(link, bytes);
+        }
+        true
     }
 
     /// Sends an UPDATE message with the slots of the node `about`.

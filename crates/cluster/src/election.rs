@@ -129,7 +129,7 @@ impl ClusterState {
         let Some(primary) = primary.and_then(|primary| self.nodes.get(&primary)) else {
             return;
         };
-        let wanted = primary.has_failed() && !self.settings.replica_no_failover;
+        let wanted = primary.has_failed() && !self.settings.replica_no_failover && !self.is_failover_off;
         if !manual && !wanted {
             self.election.last_logged = None;
             return;

@@ -33,6 +33,9 @@ pub const ADDRESS_LENGTH_MAX: usize = ADDRESS_BYTES - 1;
 /// The maximum length of a message in bytes: the greatest number in its header.
 pub const MAX_MESSAGE_BYTES: usize = u32::MAX as usize;
 
+/// The length of the fields of a message between modules, in bytes.
+pub const MODULE_FIELDS_BYTES: usize = 13;
+
 const SIGNATURE: &[u8; 4] = b"RCmb";
 const VERSION: u16 = 1;
 /// Marks a type with a light header.
@@ -197,8 +200,17 @@ pub enum BusMessage {
     },
     /// A replica requests a manual failover from its primary.
     ManualFailover(Header),
-    /// A message that is not used here.
-    Other(Header),
+    /// A message between modules. A light one has no header.
+    Module {
+        /// The sender, in a message with a full header.
+        header: Option<Header>,
+        /// The number of the module.
+        module: u64,
+        /// The type of the message, which the module has chosen.
+        kind: u8,
+        /// The message.
+        payload: Vec<u8>,
+    },
 }
 
 /// The reason for which bytes are not a message.
@@ -254,6 +266,10 @@ fn read(bytes: &[u8]) -> Option<BusMessage> {
         let sharded = match kind {
             MessageType::Publish => false,
             MessageType::PublishShard => true,
+            MessageType::Module => {
+                let at = LIGHT_HEADER_BYTES;
+                return decode_module_message(Reader { bytes, at }, None);
+            }
             _ => return None,
         };
         return decode_published(
@@ -307,7 +323,7 @@ fn read(bytes: &[u8]) -> Option<BusMessage> {
                 slots,
             })
         }
-        MessageType::Module => Some(BusMessage::Other(header)),
+        MessageType::Module => decode_module_message(body, Some(header)),
     }
 }
 
@@ -419,6 +435,20 @@ fn decode_published(mut reader: Reader<'_>, header: Option<Header>, sharded: boo
         is_sharded: sharded,
         channel: reader.take(channel)?.to_vec(),
         payload: reader.take(payload)?.to_vec(),
+    };
+    reader.expect_end()?;
+    Some(message)
+}
+
+fn decode_module_message(mut reader: Reader<'_>, header: Option<Header>) -> Option<BusMessage> {
+    // The number is sent in the order of the bytes of the usual processors.
+    let module = u64::from_le_bytes(reader.take(8)?.try_into().ok()?);
+    let length = reader.u32()? as usize;
+    let message = BusMessage::Module {
+        header,
+        module,
+        kind: reader.u8()?,
+        payload: reader.take(length)?.to_vec(),
     };
     reader.expect_end()?;
     Some(message)
@@ -537,7 +567,10 @@ pub fn encode(message: &BusMessage) -> Vec<u8> {
         BusMessage::Vote(header) => begin(MessageType::Vote, header),
         BusMessage::Update { header, .. } => begin(MessageType::Update, header),
         BusMessage::ManualFailover(header) => begin(MessageType::ManualFailover, header),
-        BusMessage::Other(header) => begin(MessageType::Module, header),
+        BusMessage::Module {
+            header: Some(header), ..
+        } => begin(MessageType::Module, header),
+        BusMessage::Module { .. } => begin_light(MessageType::Module),
     };
     match message {
         BusMessage::Ping {
@@ -570,7 +603,15 @@ pub fn encode(message: &BusMessage) -> Vec<u8> {
             out.extend_from_slice(id.as_bytes());
             out.extend_from_slice(slots.bitmap());
         }
-        BusMessage::VoteRequest(_) | BusMessage::Vote(_) | BusMessage::ManualFailover(_) | BusMessage::Other(_) => {}
+        BusMessage::Module {
+            module, kind, payload, ..
+        } => {
+            out.extend_from_slice(&module.to_le_bytes());
+            out.extend_from_slice(&(payload.len() as u32).to_be_bytes());
+            out.push(*kind);
+            out.extend_from_slice(payload);
+        }
+        BusMessage::VoteRequest(_) | BusMessage::Vote(_) | BusMessage::ManualFailover(_) => {}
     }
     let length = out.len() as u32;
     out[4..8].copy_from_slice(&length.to_be_bytes());

@@ -165,8 +165,8 @@ pub fn info_text(state: &ClusterState, up: bool) -> String {
     put("cluster_stats_bytes_received", &statistics.bytes_received);
     put("cluster_stats_pubsub_bytes_sent", &statistics.pubsub_bytes_sent);
     put("cluster_stats_pubsub_bytes_received", &statistics.pubsub_bytes_received);
-    put("cluster_stats_module_bytes_sent", &0);
-    put("cluster_stats_module_bytes_received", &0);
+    put("cluster_stats_module_bytes_sent", &statistics.module_bytes_sent);
+    put("cluster_stats_module_bytes_received", &statistics.module_bytes_received);
     put(
         "total_cluster_links_buffer_limit_exceeded",
         &statistics.links_over_limit,

@@ -221,6 +221,9 @@ impl ClusterState {
             log::info!("Discarding UPDATE message about myself.");
             return;
         }
+        if self.ignores_claims {
+            return;
+        }
         let same_shard = self.shard_of(&id) == Some(self.me().shard);
         let mut taken = ClaimedSlots {
             from: self.my_primary(),

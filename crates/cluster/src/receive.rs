@@ -1,7 +1,7 @@
 //! Dispatches received messages: determines the sender and calls the function for the type.
 
 use super::links::LinkAddresses;
-use super::message::{BusMessage, Header, MessageType, switch};
+use super::message::{BusMessage, HEADER_BYTES, Header, LIGHT_HEADER_BYTES, MODULE_FIELDS_BYTES, MessageType, switch};
 use super::node::{LinkId, NodeFlags, NodeId};
 use super::ping::PingMessage;
 use super::slot_set::SlotSet;
@@ -66,7 +66,14 @@ impl ClusterState {
                     self.pause_for_replica(id, now_ms);
                 }
             }
-            BusMessage::Publish { .. } | BusMessage::Update { .. } | BusMessage::Other(_) => {}
+            BusMessage::Module {
+                module, kind, payload, ..
+            } => {
+                if let Some(id) = sender {
+                    self.deliver_to_module(id, module, kind, payload, HEADER_BYTES);
+                }
+            }
+            BusMessage::Publish { .. } | BusMessage::Update { .. } => {}
         }
         self.announce_change(now_ms);
     }
@@ -83,15 +90,28 @@ impl ClusterState {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.data_received_ms = now_ms;
         }
-        if let BusMessage::Publish {
-            is_sharded: sharded,
-            channel,
-            payload,
-            ..
-        } = message
-        {
-            self.deliver_published(sharded, channel, payload);
+        match message {
+            BusMessage::Publish {
+                is_sharded: sharded,
+                channel,
+                payload,
+                ..
+            } => self.deliver_published(sharded, channel, payload),
+            BusMessage::Module {
+                module, kind, payload, ..
+            } => self.deliver_to_module(id, module, kind, payload, LIGHT_HEADER_BYTES),
+            _ => {}
         }
+    }
+
+    fn deliver_to_module(&mut self, sender: NodeId, module: u64, kind: u8, payload: Vec<u8>, header_bytes: usize) {
+        self.statistics.module_bytes_received += (header_bytes + MODULE_FIELDS_BYTES + payload.len()) as u64;
+        self.actions.push(BusAction::DeliverToModule {
+            sender,
+            module,
+            kind,
+            payload,
+        });
     }
 
     fn deliver_published(&mut self, sharded: bool, channel: Vec<u8>, payload: Vec<u8>) {
@@ -194,9 +214,8 @@ fn header_of(message: &BusMessage) -> Option<&Header> {
         | BusMessage::VoteRequest(header)
         | BusMessage::Vote(header)
         | BusMessage::Update { header, .. }
-        | BusMessage::ManualFailover(header)
-        | BusMessage::Other(header) => Some(header),
-        BusMessage::Publish { header, .. } => header.as_ref(),
+        | BusMessage::ManualFailover(header) => Some(header),
+        BusMessage::Publish { header, .. } | BusMessage::Module { header, .. } => header.as_ref(),
     }
 }
 

@@ -50,6 +50,17 @@ pub enum BusAction {
     PauseWrites(u64),
     /// Resume writes.
     ResumeWrites,
+    /// Deliver a message to a module.
+    DeliverToModule {
+        /// The sender.
+        sender: NodeId,
+        /// The number of the module.
+        module: u64,
+        /// The type of the message.
+        kind: u8,
+        /// The message.
+        payload: Vec<u8>,
+    },
     /// Deliver a published message to the subscribers on this node.
     Publish {
         /// `true` if the channel is a shard channel.
@@ -79,6 +90,10 @@ pub struct BusStatistics {
     pub pubsub_bytes_sent: u64,
     /// The number of bytes of published messages received.
     pub pubsub_bytes_received: u64,
+    /// The number of bytes of messages between modules sent.
+    pub module_bytes_sent: u64,
+    /// The number of bytes of messages between modules received.
+    pub module_bytes_received: u64,
     /// The number of links closed because too many bytes were queued.
     pub links_over_limit: u64,
 }
@@ -160,6 +175,10 @@ pub struct DataState {
 pub struct ClusterState {
     /// The ID of this node.
     pub myself: NodeId,
+    /// `true` if modules do not want replicas to take the place of their primary.
+    pub is_failover_off: bool,
+    /// `true` if modules want this node to serve all slots: it ignores which slots others claim.
+    pub ignores_claims: bool,
     /// All known nodes, including this one.
     pub nodes: BTreeMap<NodeId, Node>,
     /// The owner of each slot.
@@ -257,6 +276,8 @@ impl ClusterState {
     pub fn empty(myself: NodeId, settings: ClusterSettings) -> Self {
         ClusterState {
             myself,
+            is_failover_off: false,
+            ignores_claims: false,
             nodes: BTreeMap::new(),
             owners: vec![None; SLOTS],
             migrating: BTreeMap::new(),

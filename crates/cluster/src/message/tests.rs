@@ -76,9 +76,21 @@ fn messages() -> Vec<BusMessage> {
     ]
 }
 
+/// Returns all messages of [`messages`], and those of modules.
+fn all_messages() -> Vec<BusMessage> {
+    let of_module = |header| BusMessage::Module {
+        header,
+        module: 0x0102_0304_0506_0708,
+        kind: 200,
+        payload: b"payload".to_vec(),
+    };
+    let of_modules = [of_module(None), of_module(Some(header()))];
+    messages().into_iter().chain(of_modules).collect()
+}
+
 #[test]
 fn messages_are_decoded_as_encoded() {
-    for message in messages() {
+    for message in all_messages() {
         let bytes = encode(&message);
         assert_eq!(length(&bytes), Ok(Some(bytes.len())));
         assert_eq!(decode(&bytes), Ok(message));
@@ -87,7 +99,7 @@ fn messages_are_decoded_as_encoded() {
 
 #[test]
 fn every_truncation_is_detected() {
-    for message in messages() {
+    for message in all_messages() {
         let bytes = encode(&message);
         for end in 0..bytes.len() {
             assert!(decode(&bytes[..end]).is_err(), "{end} of {}", bytes.len());
@@ -97,7 +109,7 @@ fn every_truncation_is_detected() {
 
 #[test]
 fn damage_is_an_error_or_another_message() {
-    let all: Vec<Vec<u8>> = messages().iter().map(encode).collect();
+    let all: Vec<Vec<u8>> = all_messages().iter().map(encode).collect();
     for _ in 0..20_000 {
         let mut bytes = all[fastrand::usize(..all.len())].clone();
         for _ in 0..fastrand::usize(1..8) {

@@ -23,6 +23,8 @@ pub struct SimulatedCluster {
     pub lost_per_thousand: u64,
     /// Set for each node that has paused writes.
     pub writes_paused: Vec<bool>,
+    /// The messages that the modules of each node have got.
+    pub delivered: Vec<Vec<Vec<u8>>>,
 }
 
 impl SimulatedCluster {
@@ -49,6 +51,7 @@ impl SimulatedCluster {
             node_files: vec![String::new(); usize::from(count)],
             lost_per_thousand: 0,
             writes_paused: vec![false; usize::from(count)],
+            delivered: vec![Vec::new(); usize::from(count)],
         }
     }
 
@@ -137,6 +140,7 @@ impl SimulatedCluster {
             }
             BusAction::ResumeWrites => self.writes_paused[from] = false,
             BusAction::Publish { .. } => {}
+            BusAction::DeliverToModule { payload, .. } => self.delivered[from].push(payload),
         }
     }
 
@@ -225,6 +229,21 @@ fn nodes_that_meet_form_a_cluster() {
     epochs.sort_unstable();
     epochs.dedup();
     assert_eq!(epochs.len(), 4, "no two primaries have one version");
+}
+
+#[test]
+fn messages_of_modules_reach_one_node_or_all() {
+    let mut net = SimulatedCluster::formed(3);
+    let (now_ms, target) = (net.now_ms, net.nodes[2].myself);
+    assert!(net.nodes[0].send_module_message(None, 7, 1, b"all", now_ms));
+    assert!(net.nodes[0].send_module_message(Some(target), 7, 1, b"one", now_ms));
+    assert!(!net.nodes[0].send_module_message(Some(NodeId::random()), 7, 1, b"none", now_ms));
+    net.rounds(1);
+    let (all, one) = (b"all".to_vec(), b"one".to_vec());
+    assert_eq!(net.delivered, [vec![], vec![all.clone()], vec![all, one]]);
+    let sent = net.nodes[0].statistics.module_bytes_sent;
+    let received: u64 = net.nodes.iter().map(|node| node.statistics.module_bytes_received).sum();
+    assert!(sent > 0 && sent == received);
 }
 
 #[test]

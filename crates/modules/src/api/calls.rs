@@ -1,10 +1,12 @@
 //! Calling commands, their replies, and propagating commands.
 
 use std::ffi::{CStr, c_char, c_double, c_int, c_longlong, c_void};
+use std::sync::atomic::Ordering;
 
 use crate::api::{ERR, Functions, OK};
 use crate::errno;
 use crate::functions;
+use crate::module::Module;
 use crate::objects::arguments::{CallFlags, CommandWords, RawArgument};
 use crate::objects::call_reply::{CallReply, ReplyType};
 use crate::objects::context::Context;
@@ -83,11 +85,28 @@ unsafe extern "C" fn weft_modules_call(
     }
 }
 
+/// Counts a call of a module while it is under way.
+struct CallUnderWay<'m>(&'m Module);
+
+impl<'m> CallUnderWay<'m> {
+    fn new(module: &'m Module) -> Self {
+        module.calls_under_way.fetch_add(1, Ordering::Relaxed);
+        CallUnderWay(module)
+    }
+}
+
+impl Drop for CallUnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.calls_under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Runs a command in the thread's session, and sets the error number.
 pub(super) fn call_command(context: &Context, words: &CommandWords, flags: CallFlags) -> CallOutcome {
     let request = CallRequest { context, words, flags };
     // The command may read a string that the module has written by a pointer.
     crate::objects::key::store_direct_changes();
+    let _under_way = CallUnderWay::new(&context.module);
     let outcome = session::current(|session| session.call(&request)).unwrap_or_else(|| {
         CallOutcome::Refused(CallRefusal {
             errno: CallErrno::ForeignKey,

@@ -3,7 +3,10 @@
 pub mod blocked_clients;
 pub mod call_argv;
 pub mod calls;
+pub mod clients;
 pub mod clocks;
+pub mod cluster_messages;
+pub mod command_filters;
 pub mod command_info;
 pub mod concurrency;
 pub mod context;
@@ -19,11 +22,11 @@ pub mod io;
 pub mod keys;
 pub mod logging;
 pub mod memory;
-pub mod not_offered;
 pub mod parameters;
 pub mod rdb_files;
 pub mod registry;
 pub mod replies;
+pub mod server_events;
 pub mod shared;
 pub mod strings;
 pub mod types;
@@ -71,12 +74,16 @@ const SUBJECTS: &[Functions] = &[
     events_and_time::FUNCTIONS,
     registry::FUNCTIONS,
     users::FUNCTIONS,
+    cluster_messages::FUNCTIONS,
+    command_filters::FUNCTIONS,
     command_info::FUNCTIONS,
     memory::FUNCTIONS,
     strings::FUNCTIONS,
     replies::FUNCTIONS,
     dicts::FUNCTIONS,
+    clients::FUNCTIONS,
     clocks::FUNCTIONS,
+    server_events::FUNCTIONS,
     shared::FUNCTIONS,
     logging::FUNCTIONS,
     calls::FUNCTIONS,
@@ -86,7 +93,6 @@ const SUBJECTS: &[Functions] = &[
     digest::FUNCTIONS,
     defragmentation::FUNCTIONS,
     rdb_files::FUNCTIONS,
-    not_offered::FUNCTIONS,
     parameters::FUNCTIONS,
     engines::FUNCTIONS,
     fork::FUNCTIONS,

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::Module;
+use super::server_events::{self, ServerEvent};
 use crate::invoke;
 use crate::objects::blocked_client::{AuthenticationAttempt, AuthenticationCallback, BlockedClient, Waiting};
 use crate::objects::context::{Caller, Context};
@@ -143,12 +144,13 @@ fn ask(
     *context.blocked.attempt.borrow_mut() = Some(attempt.clone());
     context.users.has_authenticated.set(false);
     let module = context.module.clone();
+    let client_id = context.caller.borrow().client_id;
     let strings: Vec<*mut ModuleString> = words.iter().map(|word| ModuleString::create(word)).collect();
     let (user, password) = (
         ModuleString::create(&attempt.user),
         ModuleString::create(&attempt.password),
     );
-    invoke::call_into(&module, session, || {
+    let decision = invoke::call_into(&module, session, || {
         let mut error = std::ptr::null_mut();
         // SAFETY: the context and the strings live until the function has returned. The module may retain strings.
         let result = unsafe {
@@ -183,5 +185,16 @@ fn ask(
         }
         drop(context);
         decision
-    })
+    });
+    let is_granted = matches!(decision, Decision::Granted);
+    if is_granted || matches!(decision, Decision::Denied(_) | Decision::Replied(_)) {
+        let attempt = ServerEvent::Authenticated {
+            client_id,
+            user: attempt.user.clone(),
+            module: Some(module.name()),
+            is_granted,
+        };
+        server_events::deliver(session, &attempt);
+    }
+    decision
 }

@@ -4,10 +4,13 @@
 //! unloading a module drops all of it.
 
 pub mod authentication;
+pub mod cluster_messages;
 pub mod command;
+pub mod command_filters;
 pub mod engine_debugger;
 pub mod engines;
 pub mod fork;
+pub mod home_commands;
 pub mod info;
 pub mod keyspace_events;
 pub mod listed;
@@ -15,6 +18,7 @@ pub mod loading;
 pub mod parameters;
 pub mod post_jobs;
 pub mod registered_commands;
+pub mod server_events;
 pub mod shared;
 pub mod timers;
 pub mod types;
@@ -56,6 +60,8 @@ pub struct Module {
     pub parameters: parameters::ModuleParameters,
     /// Its commands.
     pub commands: registered_commands::RegisteredCommands,
+    /// The number of its calls of commands that are under way.
+    pub calls_under_way: AtomicUsize,
     /// The file. Closed when the module is unloaded.
     library: Mutex<Option<Library>>,
     /// What has to be undone when the module is unloaded, in the order of registration.
@@ -109,6 +115,7 @@ impl Module {
             info: OnceLock::new(),
             parameters: parameters::ModuleParameters::default(),
             commands: registered_commands::RegisteredCommands::default(),
+            calls_under_way: AtomicUsize::new(0),
             library: Mutex::default(),
             cleanups: Mutex::default(),
         })

@@ -43,6 +43,9 @@ pub trait EventHost {
     /// Called when modules have subscribed to other classes of events than before.
     fn note_event_subscriptions(&self);
 
+    /// Called when modules have subscribed to other events of the server than before.
+    fn note_server_event_subscriptions(&self);
+
     /// Returns the classes that `notify-keyspace-events` names, in the bits of modules.
     fn published_event_classes(&self) -> i32;
 
@@ -51,6 +54,13 @@ pub trait EventHost {
 
     /// Returns the ids of the known nodes, without those in handshake.
     fn node_ids(&self) -> Vec<[u8; 40]>;
+
+    /// Sends a message of a module to a node, or to all other nodes. Returns `false` if the node is not known or there
+    /// is no link to it, and outside of cluster mode.
+    fn send_cluster_message(&self, target: Option<&[u8]>, module: u64, kind: u8, payload: &[u8]) -> bool;
+
+    /// Switches off what these flags of [`crate::module::cluster_messages::flags`] name.
+    fn set_cluster_flags(&self, flags: u64);
 
     /// Returns a hash tag that leads to a slot.
     fn slot_tag(&self, slot: usize) -> &'static str;

@@ -8,6 +8,7 @@
 pub mod before_end;
 pub mod blocking;
 pub mod calls;
+pub mod clients;
 pub mod clock;
 pub mod context;
 pub mod engines;
@@ -33,6 +34,7 @@ use std::sync::OnceLock;
 pub trait Session:
     events::EventSession
     + blocking::BlockingSession
+    + clients::ClientSession
     + users::UserSession
     + context::ContextSession
     + types::TypesSession
@@ -47,6 +49,7 @@ pub trait Host:
     events::EventHost
     + info::InfoHost
     + blocking::BlockingHost
+    + clients::ClientHost
     + users::UserHost
     + registry::RegistryHost
     + context::ContextHost

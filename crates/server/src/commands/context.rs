@@ -23,6 +23,8 @@ use weft_command_table::registry::Command;
 use weft_command_table::spec::{CommandFlags, Group, KeyFlags};
 use weft_config::id;
 use weft_modules::module::command::ModuleCommand;
+use weft_modules::module::server_events::are_databases_observed;
+use weft_modules::module::types;
 
 pub use crate::state::{BackgroundRun, BackgroundStep, BackgroundWork, NextStep};
 
@@ -147,7 +149,7 @@ impl Binding {
     /// Returns `true` if the command has to call modules, as far as their data types, parameters and engines are known.
     pub fn needs_modules(&self) -> bool {
         self.mode == HandlerMode::Module
-            || (self.calls_modules && weft_modules::module::types::any_exist())
+            || (self.calls_modules && (types::any_exist() || are_databases_observed()))
             || (self.uses_module_parameters && weft_modules::module::parameters::any_exist())
             || (self.uses_scripting_engines && weft_modules::module::engines::any_exist())
     }

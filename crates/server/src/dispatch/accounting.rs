@@ -5,6 +5,7 @@ use weft_resp::Args;
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
 use crate::commands::permission;
+use crate::dispatch::command_events::{self, RecordedEnd};
 use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
 use weft_acl::Denial;
@@ -51,6 +52,7 @@ pub(super) fn record_denial(
         ..
     } = thread;
     let client = &connection.client;
+    command_events::send_denial(command, args, client, denial);
     let refusal = permission::denied_access(client, permission::denial_context(client), command, &args, denial);
     let line = client.list_line(*now_ms, connection.buffers(0));
     permission::log_denial(server, *thread_index, *now_ms, refusal, line);
@@ -64,6 +66,9 @@ pub(super) fn record_command(thread: &mut ThreadState, command: &'static Command
     let nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
     thread.ticks = now;
     thread.ended_commands += 1;
+    if thread.commands_run_at_home {
+        thread.recorded_end = Some(RecordedEnd { nanoseconds, failed });
+    }
     if !thread.counts_commands {
         return nanoseconds;
     }

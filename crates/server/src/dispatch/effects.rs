@@ -19,8 +19,12 @@ const LAZYFREE_EFFORT: usize = 64;
 /// Frees the memory that a command released. The caller's leases have ended.
 #[inline]
 pub fn free_removed_values(effects: &mut Effects, server: &Server) {
-    if effects.garbage.is_empty() && effects.removed.is_empty() {
+    if effects.garbage.is_empty() && effects.removed.is_empty() && effects.removed_keys.is_empty() {
         return;
+    }
+    if !effects.removed_keys.is_empty() && !effects.delivers_removed_keys {
+        let keys = std::mem::take(&mut effects.removed_keys);
+        server.run_at_home(Box::new(|home| home.deliver_removed_keys(keys)));
     }
     for garbage in effects.garbage.drain(..) {
         if let Some((objects, bytes)) = lazyfree_cost(garbage.bytes(), garbage.object())

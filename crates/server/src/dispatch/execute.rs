@@ -2,6 +2,7 @@
 
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
+use crate::dispatch::command_events::RecordedEnd;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
@@ -390,6 +391,11 @@ fn leave_unfinished(
             let now = thread.timer.raw();
             blocked.nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
             thread.ticks = now;
+            if thread.commands_run_at_home {
+                // As in Valkey, modules hear of the attempt.
+                let (nanoseconds, failed) = (blocked.nanoseconds, false);
+                thread.recorded_end = Some(RecordedEnd { nanoseconds, failed });
+            }
             blocked.request_bytes = request_bytes;
             blocked.slot = slot_stats::accounting_slot(thread, command, args, keys);
             if thread.hot_key_sampler.is_on() {

@@ -174,6 +174,23 @@ pub fn run_exclusive_serving(
         HandlerMode::Script => return script::run_exclusive(thread, all, request, connection, idle),
         HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep => {}
     }
+    let outcome = attempt_exclusive(thread, all, request, keys, connection);
+    if matches!(outcome, Outcome::After(NextStep::RetryAsWriter)) {
+        let mut keys = keys.to_vec();
+        keys.iter_mut().for_each(|key| key.is_write = true);
+        return attempt_exclusive(thread, all, request, &keys, connection);
+    }
+    outcome
+}
+
+/// Runs the handler of a plan in exclusive mode.
+fn attempt_exclusive(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) -> Outcome {
     let held = HeldLeases::Exclusive(all);
     if let Some(wait) = find_wait_of_leased_command(thread, request, keys, &held, connection) {
         connection.awaited_thaw = wait.awaited_thaw();

@@ -26,6 +26,7 @@ pub mod admit;
 pub mod apply_threads;
 pub mod background;
 pub mod batch;
+pub mod command_events;
 mod deferral;
 pub mod effects;
 pub mod ended_waits;

@@ -9,6 +9,7 @@ use weft_base::{ClientId, SlotIndex, ThreadIndex};
 use weft_resp::Args;
 
 use crate::commands::context::{BackgroundRun, BackgroundStep, BackgroundWork, Binding};
+use crate::dispatch::command_events::{AwaitedEnd, RecordedEnd};
 use crate::keyspace::Seat;
 use crate::net::client::Client;
 use crate::observability::commandlog::{CommandLogKind, LoggedCommand, loggable_arguments};
@@ -270,6 +271,7 @@ pub fn with_command_accounting(
     work: BackgroundWork,
 ) -> BackgroundWork {
     let accounting = BackgroundAccounting {
+        awaited: AwaitedEnd::of(command, args, client),
         command,
         client: client.id,
         subject: logged_command(command, args, client),
@@ -285,6 +287,8 @@ pub fn with_command_accounting(
 
 /// What is needed to count background work as a command.
 struct BackgroundAccounting {
+    /// What modules hear of the command; `None` if none hears of commands.
+    awaited: Option<AwaitedEnd>,
     command: &'static Command<Binding>,
     client: ClientId,
     subject: LoggedCommand,
@@ -324,9 +328,13 @@ impl BackgroundAccounting {
             request_bytes,
             slot,
             nanoseconds,
+            awaited,
             ..
         } = self;
         let failed = bytes.first() == Some(&b'-');
+        if let Some(awaited) = awaited {
+            awaited.send(RecordedEnd { nanoseconds, failed });
+        }
         let thread_index = ThreadIndex::new(seat.index());
         // Read now, so that a CONFIG SET of a threshold is measured by the new threshold.
         let tunables = Tunables::from_server(server);

@@ -24,6 +24,7 @@ use weft_command_table::keys;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
 use weft_config::id;
+use weft_modules::module::cluster_messages::is_redirection_off;
 
 use super::admit::WRITE_FLAGS;
 use super::script_flags;
@@ -147,6 +148,9 @@ pub fn check_routing(
     planned: &[PlannedKey],
 ) -> Result<(), CommandError> {
     thread.moving = None;
+    if is_redirection_off() {
+        return Ok(());
+    }
     let mut collector = SlotCollector::new();
     let transaction = client.transaction.as_deref().filter(|_| command.full_name == "exec");
     // A transaction with a refused command executes nothing.
@@ -411,7 +415,7 @@ pub fn check_script_keys(
     now_ms: u64,
 ) -> Result<(), CommandError> {
     let (args, planned) = call;
-    let Some(first) = planned.first() else {
+    let Some(first) = planned.first().filter(|_| !is_redirection_off()) else {
         return Ok(());
     };
     let may_miss = match SlotTransition::seen_by(client, view, first.slot) {
@@ -443,6 +447,9 @@ pub fn script_routing_error(
     args: Args<'_>,
     required_slot: Option<&mut Option<SlotIndex>>,
 ) -> Option<&'static str> {
+    if is_redirection_off() {
+        return None;
+    }
     let mut collector = SlotCollector::new();
     let mut planned = Vec::new();
     super::plan::plan_write_keys(&server.keyspace, command, &args, &mut planned);

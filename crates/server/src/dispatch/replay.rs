@@ -40,6 +40,8 @@ use super::thread::ThreadState;
 use super::transaction;
 use super::{script, serve};
 
+/// The number of commands between two events about the progress of a load.
+const COMMANDS_PER_PROGRESS_EVENT: u64 = 1000;
 /// The number of commands between two reads of the clock.
 const COMMANDS_PER_CLOCK_READ: u64 = 1024;
 
@@ -109,6 +111,7 @@ impl Replay<'_, '_, '_> {
     fn run<Input: Read>(&mut self, commands: &mut AofReader<Input>) -> ReplayOutcome {
         let mut valid_up_to = commands.offset();
         let mut before_multi = valid_up_to;
+        let mut commands_read: u64 = 0;
         let progress = &self.server.replication.loading;
         let before = progress
             .loaded_bytes
@@ -151,6 +154,11 @@ impl Replay<'_, '_, '_> {
                 "a command lies in the file behind the one before it"
             );
             valid_up_to = commands.offset();
+            commands_read += 1;
+            if commands_read.is_multiple_of(COMMANDS_PER_PROGRESS_EVENT) {
+                progress.loaded_bytes.store(before + valid_up_to, Ordering::Relaxed);
+                self.server.send_loading_progress(false);
+            }
             delay_load(&self.server.config);
             if self.client.admits_clients_while_loading && self.command_count.is_multiple_of(COMMANDS_PER_CLOCK_READ) {
                 progress.loaded_bytes.store(before + valid_up_to, Ordering::Relaxed);

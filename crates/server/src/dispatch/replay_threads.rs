@@ -27,6 +27,7 @@ use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, ThreadIndex};
 use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
+use weft_modules::module::home_commands;
 use weft_os::sync::mpsc::{Receiver, Sender, channel};
 use weft_os::thread::{Builder, Scope, ScopedJoinHandle};
 use weft_resp::ArgRange;
@@ -66,6 +67,7 @@ pub(super) fn is_local(command: &Command<Binding>, binding: Binding, keys: &[Pla
     binding.mode == HandlerMode::Leased
         && !binding.needs_modules()
         && !HomeEvents::current().concern(flags)
+        && !home_commands::are_required()
         && !binding.has_undeclared_keys
         && flags.contains(CommandFlags::WRITE)
         && !flags.intersects(CommandFlags::BLOCKING.union(CommandFlags::ADMIN))

@@ -11,6 +11,7 @@ use weft_resp::{Args, Reply};
 
 use crate::clients_waiting::blocking::{ServeResult, Waiter};
 use crate::commands::context::{Binding, Context, NextStep};
+use crate::dispatch::command_events::RecordedEnd;
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{AccessContext, HeldLeases, Keys};
 use crate::keyspace::clock::AccessClock;
@@ -27,6 +28,7 @@ use crate::state::{EndedModuleWait, HomeStandby, Server, UnservedKeys};
 use weft_cluster::Cluster;
 use weft_cluster::view::ClusterView;
 use weft_command_table::registry::Command;
+use weft_modules::module::home_commands;
 #[cfg(not(feature = "simulated"))]
 use weft_os::sync::OnceLock;
 use weft_os::time::{SystemTime, UNIX_EPOCH};
@@ -64,6 +66,10 @@ pub struct ThreadState {
     pub has_killed_clients: bool,
     /// The events that modules get on the home worker, as of the last passage of the gate.
     pub home_events: HomeEvents,
+    /// `true` if all commands of clients run on the home worker, in exclusive mode, as of the last passage of the gate.
+    pub commands_run_at_home: bool,
+    /// The end of the last command, while modules have a part in all commands.
+    pub recorded_end: Option<RecordedEnd>,
     /// The direction in which the slot of the admitted command moves, if it does.
     pub moving: Option<SlotMigration>,
     /// The home worker, while this thread is in exclusive mode and runs code of modules there.
@@ -178,6 +184,8 @@ impl ThreadState {
             view: server.cluster.as_ref().map(Cluster::view),
             view_version: 0,
             has_killed_clients: false,
+            commands_run_at_home: false,
+            recorded_end: None,
             unit_time: None,
             home_events: HomeEvents::default(),
             moving: None,
@@ -259,6 +267,7 @@ impl ThreadState {
         self.effects.keeps_expired = self.replication_state.expiry_is_remote();
         self.home_events = HomeEvents::current();
         self.has_killed_clients = self.server.clients.directory.has_killed_clients();
+        self.commands_run_at_home = home_commands::are_required() && !self.is_in_round;
         self.refresh_cluster_view();
     }
 

@@ -66,6 +66,7 @@ use super::execution_order;
 use super::expired_sources;
 use super::hot_keys;
 use super::modules;
+use super::modules::command_results;
 use super::notifications::{self, Caller};
 use super::pins::{self, PinWait, PlannedChanges};
 use super::propagate;
@@ -460,6 +461,16 @@ pub(super) fn exec_commands<'p>(
     build_outcome(thread, connection, before, parts, unserved)
 }
 
+/// Borrows the leases of a transaction for one of its commands.
+fn reborrow<'r, 'p>(held: &'r mut HeldLeases<'_, 'p>) -> HeldLeases<'r, 'p> {
+    match held {
+        HeldLeases::Many(leases) => HeldLeases::Many(leases),
+        HeldLeases::Script(leases) => HeldLeases::Script(leases),
+        HeldLeases::Exclusive(all) => HeldLeases::Exclusive(all),
+        HeldLeases::One(_) | HeldLeases::Private(_) | HeldLeases::Nothing => HeldLeases::Nothing,
+    }
+}
+
 /// Runs every command. Returns the positions in the output where parts are missing, and the steps that produce them.
 fn run_queued_commands<'p>(
     thread: &mut ThreadState,
@@ -473,14 +484,16 @@ fn run_queued_commands<'p>(
     let length_before = connection.output.len();
     Reply::new(&mut connection.output.bytes, protocol).array(transaction.commands.len());
     for queued in &transaction.commands {
-        let held = match held {
-            HeldLeases::Many(leases) => HeldLeases::Many(leases),
-            HeldLeases::Script(leases) => HeldLeases::Script(leases),
-            HeldLeases::Exclusive(all) => HeldLeases::Exclusive(all),
-            HeldLeases::One(_) | HeldLeases::Private(_) | HeldLeases::Nothing => HeldLeases::Nothing,
-        };
         let ticks_before = thread.ticks;
-        let next_step = run_queued_command(thread, pass, transaction, queued, held, connection);
+        let dirty = thread.effects.dirty;
+        thread.recorded_end = None;
+        let next_step = run_queued_command(thread, pass, transaction, queued, reborrow(held), connection);
+        if let Some(end) = thread.recorded_end.take() {
+            let (command, _) = resolve_queued(queued);
+            let changes = thread.effects.dirty.saturating_sub(dirty);
+            let call = (command, transaction.args(queued));
+            command_results::deliver_within(thread, reborrow(held), &mut connection.client, call, end, changes);
+        }
         if thread.is_unit_unfinished {
             break;
         }

@@ -1,7 +1,8 @@
 //! The effects of a command on the keyspace, recorded while it runs and processed before its leases end.
 
 use weft_base::{ClientId, DbIndex, SlotIndex, ThreadIndex};
-use weft_table::{Garbage, Removed};
+use weft_modules::module::server_events::KeyRemoval;
+use weft_table::{EntryRef, Garbage, Removed};
 use weft_values::Value;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use super::key_identity::LocalExpiry;
 use super::key_identity::NamedKey;
 use super::key_identity::PlannedKey;
 use super::ready_keys::ReadyKey;
+use super::removed_keys::RemovedKey;
 use super::undo::UndoLog;
 use super::{Keyspace, SlotTable};
 use crate::clients_waiting::blocking::Waiter;
@@ -45,6 +47,8 @@ bitflags::bitflags! {
         const LOG_EXPORTS = 1 << 7;
         /// Modules have subscribed to keyspace events: commands that may cause them run on the home worker.
         const MODULE_EVENTS = 1 << 9;
+        /// Modules look at keys that are removed.
+        const REMOVED_KEYS = 1 << 8;
         /// Writes are logged for at least one target.
         const LOG = Self::LOG_FILE.bits() | Self::LOG_REPLICAS.bits() | Self::LOG_EXPORTS.bits();
         /// Other clients are notified of what commands do.
@@ -243,8 +247,23 @@ pub struct Effects {
     pub garbage: Vec<Garbage<Value>>,
     /// Entries to free after the leases end, and the reasons for their removal.
     pub removed: Vec<(Removed<Value>, RemovalCause)>,
+    /// Copies of keys that were removed, for modules.
+    pub removed_keys: Vec<RemovedKey>,
+    /// `true` while the thread delivers these itself, after the command.
+    pub delivers_removed_keys: bool,
     /// The store of before-images for a snapshot; `None` for threads that write no keys visible to others.
     pub before_images: Option<Arc<BeforeImages>>,
+}
+
+impl RemovalCause {
+    /// Returns the cause as modules see it.
+    pub fn removal(self) -> KeyRemoval {
+        match self {
+            RemovalCause::Del | RemovalCause::Unlink | RemovalCause::Command => KeyRemoval::Deleted,
+            RemovalCause::Expiry => KeyRemoval::Expired,
+            RemovalCause::Eviction => KeyRemoval::Evicted,
+        }
+    }
 }
 
 impl Effects {
@@ -263,6 +282,27 @@ impl Effects {
             Some(before_images) => before_images.keep_before_image(db, key, table),
             None => unreachable!("a thread that writes keys of the keyspace has a store of before-images"),
         }
+    }
+
+    /// Keeps a copy of an entry that is removed or replaced, if modules look at such keys. With `is_emptied`, a command
+    /// has removed its last element.
+    #[inline]
+    pub fn note_removed_key(
+        &mut self,
+        db: DbIndex,
+        key: NamedKey<'_>,
+        entry: EntryRef<'_, Value>,
+        removal: KeyRemoval,
+        is_emptied: bool,
+    ) {
+        if self.hooks.contains(Hooks::REMOVED_KEYS) && !self.hooks.contains(Hooks::ON_SNAPSHOT) {
+            self.keep_removed_key(RemovedKey::new(db, key, entry, removal, is_emptied));
+        }
+    }
+
+    #[cold]
+    fn keep_removed_key(&mut self, key: RemovedKey) {
+        self.removed_keys.push(key);
     }
 
     /// Stores the state of a key before it changes, if the change may have to be undone.

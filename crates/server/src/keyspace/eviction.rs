@@ -377,6 +377,8 @@ fn evict_candidate(
         return false;
     };
     note_unlinked(removed.value(), db, name);
+    let key = NamedKey { name, hash, slot };
+    effects.note_removed_key(db, key, removed.as_ref(), RemovalCause::Eviction.removal(), false);
     let after = TableCounts::of_table(table);
     let counts = &keyspace.counts;
     counts.add_volatile(

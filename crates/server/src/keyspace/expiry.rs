@@ -141,7 +141,7 @@ fn expire_slot(
         more |= expire_in_database(
             position,
             data,
-            db,
+            (db, slot),
             (KEYS_PER_LEASE, true),
             &mut fields,
             &mut removed,
@@ -168,7 +168,7 @@ fn expire_slot(
 fn expire_in_database(
     (keyspace, thread_index, now_ms): (&Keyspace, ThreadIndex, u64),
     data: &mut Slot,
-    db: DbIndex,
+    (db, slot): (DbIndex, SlotIndex),
     (keys_max, ends_units): (usize, bool),
     fields: &mut FieldExpiry,
     removed: &mut Vec<Removed<Value>>,
@@ -183,6 +183,7 @@ fn expire_in_database(
     let more = table.expire_due(until_ms, keys_max, removed, &mut |name, value| {
         fields.expire_fields(name, value)
     });
+    note_removed_keys(keyspace, effects, (db, slot), &removed[from..]);
     let gone = removed[from..].iter().filter(|key| value_due_ms(key.value()).is_some());
     let volatile = fields.volatile - gone.count() as i64;
     keyspace.counts.add_volatile(thread_index, db, volatile);
@@ -225,7 +226,15 @@ pub fn expire_next_in_unit(
     let mut fields = FieldExpiry::new(now_ms, effects.hooks, data.watching().is_some());
     let position = (keyspace, thread_index, now_ms);
     for db in DbIndex::all(data.databases()) {
-        expire_in_database(position, data, db, (1, false), &mut fields, &mut removed, effects);
+        expire_in_database(
+            position,
+            data,
+            (db, slot),
+            (1, false),
+            &mut fields,
+            &mut removed,
+            effects,
+        );
         if !removed.is_empty() || fields.removed > 0 {
             break;
         }
@@ -240,6 +249,26 @@ pub fn expire_next_in_unit(
         effects.discard_removed(removed, RemovalCause::Expiry);
     }
     has_expired
+}
+
+/// Keeps copies of keys that have expired, if modules look at such keys.
+#[inline]
+fn note_removed_keys(
+    keyspace: &Keyspace,
+    effects: &mut Effects,
+    (db, slot): (DbIndex, SlotIndex),
+    removed: &[Removed<Value>],
+) {
+    if effects.hooks.contains(Hooks::REMOVED_KEYS) {
+        for entry in removed {
+            let key = NamedKey {
+                name: entry.key(),
+                hash: keyspace.hasher.hash(entry.key()),
+                slot,
+            };
+            effects.note_removed_key(db, key, entry.as_ref(), RemovalCause::Expiry.removal(), false);
+        }
+    }
 }
 
 /// Records deletions for the hooks that are set: keys, and hashes that lost fields. Each of them is a unit if
@@ -525,6 +554,12 @@ fn delete_key_found_expired(
         return false;
     };
     note_unlinked(removed.value(), db, name);
+    let named = NamedKey {
+        name,
+        hash: key.hash,
+        slot: key.slot,
+    };
+    effects.note_removed_key(db, named, removed.as_ref(), RemovalCause::Expiry.removal(), false);
     let volatile = value_due_ms(removed.value()).is_some();
     keyspace.counts.add_volatile(thread_index, db, -i64::from(volatile));
     let after = TableCounts::of_table(table);

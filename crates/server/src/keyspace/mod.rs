@@ -22,6 +22,7 @@ pub mod module_values;
 pub mod pinned;
 pub mod prefetch_policy;
 pub mod ready_keys;
+pub mod removed_keys;
 pub mod scratch_keyspace;
 pub mod slot_drop;
 pub mod staging;

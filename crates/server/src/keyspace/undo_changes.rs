@@ -63,6 +63,7 @@ pub fn undo_changes(
     }
     (effects.dirty, effects.expired_keys, effects.expired_fields) =
         (counts.dirty, counts.expired_keys, counts.expired_fields);
+    effects.removed_keys.clear();
     assert!(
         counts.local_expiries <= effects.local_expiries.len(),
         "no key is registered for local expiry while a script runs"

@@ -2,6 +2,7 @@
 //!
 //! A connection is an owned value. It belongs to one worker, and moves to another worker with its buffers.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use weft_base::{LogSequence, ParkId, ThreadIndex};
@@ -11,6 +12,7 @@ use weft_resp::{ArgRange, Parser};
 use crate::clients_waiting::blocking::Waiter;
 
 use super::client::{BufferFigures, Client, ClientFlags};
+use super::client_info::DescribedState;
 use super::usage::ClientUsage;
 use weft_tls::TlsLayer;
 
@@ -57,6 +59,10 @@ pub struct Connection {
     pub is_in_batch: bool,
     /// `true` if the request at `consumed` runs code of a module, for which the connection moves to the home worker.
     pub is_moving_home: bool,
+    /// `true` if the filters of modules have seen the request at `consumed`.
+    pub is_filtered: bool,
+    /// What the client's description for modules was made from; `None` if there is none.
+    pub described: Option<Box<DescribedState>>,
     /// `true` once a request has run code of a module. The connection then stays on the home worker.
     pub has_used_modules: bool,
     /// `true` if the input may hold further complete requests.
@@ -130,6 +136,8 @@ impl Connection {
             state: ConnectionState::Ready,
             is_in_batch: false,
             is_moving_home: false,
+            is_filtered: false,
+            described: None,
             has_used_modules: false,
             has_more_requests: false,
             unsent_at_sweep: 0,
@@ -254,6 +262,7 @@ impl Connection {
     pub fn end_request(&mut self, end: usize, is_asking: impl FnOnce() -> bool) {
         self.consumed = end;
         self.quoted_line = None;
+        self.is_filtered = false;
         self.lease_failures = 0;
         self.was_refused_before_pause = false;
         self.awaited_thaw = None;
@@ -261,6 +270,15 @@ impl Connection {
         if self.client.flags.contains(ClientFlags::ASKING) && self.client.transaction.is_none() && !is_asking() {
             self.client.flags.set(ClientFlags::ASKING, false);
         }
+    }
+
+    /// Replaces a request in the input, which has not run, by another one. It and all requests behind it are to be
+    /// planned again.
+    pub fn replace_request(&mut self, range: Range<usize>, request: Vec<u8>) {
+        debug_assert_eq!(range.start, self.consumed, "the next request is replaced");
+        self.quoted_line = None;
+        self.input.splice(range, request);
+        self.planned_to = self.planned_to.min(self.input.len());
     }
 
     /// Removes executed bytes, and discards the plans of later requests: they are planned again.

@@ -22,6 +22,7 @@ use crate::observability::slot_stats::SlotFigure;
 use crate::state::Server;
 use weft_base::slots::cluster_slot;
 use weft_config::{id, keyspace_events};
+use weft_modules::module::home_commands::{self, HomeReason};
 use weft_modules::module::keyspace_events::{self as module_events, KeyEvent};
 use weft_modules::objects::context::Caller;
 use weft_os::time::Instant;
@@ -439,10 +440,13 @@ pub fn stop_tracking(server: &Server, client: &mut Client) {
     }
 }
 
-/// Updates the hook for keyspace events to the configured classes and those that modules have subscribed to.
+/// Updates the hooks for keyspace events and removed keys to the configured classes and what modules have subscribed to.
 pub fn update_event_hook(server: &Server) {
     let classes = server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
     let has_modules = module_events::subscribed_classes() != 0;
-    server.keyspace.hooks.set(Hooks::EVENTS, classes != 0 || has_modules);
-    server.keyspace.hooks.set(Hooks::MODULE_EVENTS, has_modules);
+    let shows_removed = home_commands::are_required_for(HomeReason::RemovedKeys);
+    let hooks = &server.keyspace.hooks;
+    hooks.set(Hooks::EVENTS, classes != 0 || has_modules);
+    hooks.set(Hooks::REMOVED_KEYS, shows_removed);
+    hooks.set(Hooks::MODULE_EVENTS, has_modules || shows_removed);
 }

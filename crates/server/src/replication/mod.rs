@@ -39,6 +39,7 @@ use crate::observability::log;
 use weft_base::clock::unix_ms;
 use weft_base::{ReplicationOffset, RoleEpoch};
 use weft_config::{Config, id};
+use weft_modules::module::server_events::{self, EventKind, ServerEvent};
 use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weft_os::descriptor;
 use weft_os::sync::{Condvar, Mutex, MutexGuard};
@@ -203,6 +204,8 @@ pub struct RoleState {
     pub down_since_s: Option<u64>,
     /// The dump transfer under way.
     pub transfer: TransferProgress,
+    /// `true` if modules know that the link goes down.
+    is_link_down_announced: bool,
     /// The sockets of the link, kept so that another thread can shut them down.
     sockets: Vec<TcpStream>,
     /// The last link that a change of the role has left to its thread.
@@ -219,6 +222,23 @@ struct LinkLeftOpen {
 }
 
 impl RoleState {
+    /// Lets modules know that the link, if it was up, goes down.
+    pub fn announce_link_down(&mut self) {
+        if self.phase == LinkState::Connected && !std::mem::replace(&mut self.is_link_down_announced, true) {
+            server_events::send(EventKind::PrimaryLinkChange, || ServerEvent::PrimaryLinkChanged {
+                is_up: false,
+            });
+        }
+    }
+
+    /// Lets modules know that the link is up.
+    pub fn announce_link_up(&mut self) {
+        self.is_link_down_announced = false;
+        server_events::send(EventKind::PrimaryLinkChange, || ServerEvent::PrimaryLinkChanged {
+            is_up: true,
+        });
+    }
+
     fn end_links(&self) {
         for socket in &self.sockets {
             // If the socket is closed already, its reader has seen that.
@@ -601,7 +621,15 @@ impl Replication {
 
     /// Shuts down the link. It is established again.
     pub fn shut_link_down(&self) {
-        self.state().end_links();
+        let mut state = self.state();
+        if state.phase == LinkState::Connected {
+            // The thread of the link finds out later.
+            state.announce_link_down();
+            state.phase = LinkState::Connect;
+            state.down_since_s.get_or_insert(unix_ms() / 1000);
+            self.set_state_bits(ReplicationState::LINK_DOWN, true);
+        }
+        state.end_links();
     }
 
     /// Locks the state of the coordinated failover. The lock must be held only briefly.

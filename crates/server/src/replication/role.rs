@@ -21,6 +21,7 @@ use crate::replication::{CoordinatedFailover, CoordinatedFailoverState, Endpoint
 use crate::runtime::config_changes::apply_role_change;
 use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
 use weft_config::PrimaryAddress;
+use weft_modules::module::server_events::{EventKind, ServerEvent};
 use weft_os::atomic::Ordering;
 
 /// Starts to follow a primary, or another primary. Blocked clients are no longer served, not even those that have begun
@@ -38,9 +39,18 @@ fn follow(server: &Arc<Server>, primary: Endpoint, is_new_history: bool) {
         port: primary.port,
     }));
     log_end_of_link(server, !is_new_history);
+    server.replication.state().announce_link_down();
     server.replication.start_following(primary, is_new_history);
     backlog_writer::on_demotion(server);
     apply_role_change(server);
+    send_role_event(server);
+}
+
+/// Lets modules know of the role of this server.
+fn send_role_event(server: &Server) {
+    server.send_module_event(EventKind::ReplicationRoleChanged, || {
+        ServerEvent::RoleChanged(Box::new(server.replication_info()))
+    });
 }
 
 /// Logs that the link to the present primary ends, if it is up. With `is_cached`, a partial synchronization may
@@ -75,6 +85,7 @@ fn end_waits_of_blocked_clients(server: &Server) {
 pub fn become_primary(server: &Arc<Server>) -> bool {
     let is_left_open = log_end_of_link(server, true);
     let is_cached = !is_left_open && server.replication.state().resumable;
+    server.replication.state().announce_link_down();
     let Some(history) = server.replication.stop_following() else {
         return false;
     };
@@ -85,6 +96,7 @@ pub fn become_primary(server: &Arc<Server>) -> bool {
     disconnect_replicas(server);
     backlog_writer::on_promotion(server);
     apply_role_change(server);
+    send_role_event(server);
     if is_cached {
         log::notice!("Discarding previously cached primary state.");
     }

@@ -18,6 +18,7 @@ use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
 use crate::state::{CoordinatorCommand, Server, WorkerLink};
 use weft_config::{ApplyResult, ChangeAction, Config, ParameterFailure, ParameterId, SetError, SetPermissions, id};
+use weft_modules::module::server_events::{self, EventKind, ServerEvent};
 use weft_os::atomic::Ordering;
 use weft_os::sync::mpsc;
 use weft_tls::{TlsState, UnusableTlsConfig};
@@ -71,10 +72,21 @@ pub fn set(
         has_failed |= applied.is_err();
         applied
     });
+    if set.is_ok() {
+        send_config_event(pairs);
+    }
     set.map_err(|error| match overdue_script.get() {
         Some(script) => ConfigSetError::ScriptBusy(script),
         None => ConfigSetError::Refused(error),
     })
+}
+
+/// Lets modules know which parameters were set, also those that keep their values.
+fn send_config_event(pairs: &[(&[u8], &[u8])]) {
+    server_events::send(EventKind::Config, || {
+        let name = |(name, _): &(&[u8], &[u8])| String::from_utf8_lossy(&name.to_ascii_lowercase()).into_owned();
+        ServerEvent::ConfigChanged(pairs.iter().map(name).collect())
+    });
 }
 
 /// Applies the new values of `changed`, which the configuration contains already. With `undoes`, they are the old ones,

@@ -24,6 +24,7 @@ use crate::runtime::tuning::Tuner;
 use crate::state::{BackgroundJob, CoordinatorCommand, Message, Server, WorkerLink};
 use weft_base::clock::unix_ms;
 use weft_config::id;
+use weft_modules::module::server_events::{EventKind, ServerEvent};
 use weft_os::atomic::Ordering;
 use weft_os::sync::mpsc;
 use weft_os::time::Instant;
@@ -222,6 +223,14 @@ impl Coordinator {
         Duration::from_millis(1000 / hz)
     }
 
+    /// Lets modules know of the regular tasks.
+    fn send_cron_event(&self) {
+        let server = &self.server;
+        server.send_module_event(EventKind::CronLoop, || ServerEvent::CronLoop {
+            hz: server.config.integer(id::HZ).clamp(1, 500) as i32,
+        });
+    }
+
     /// Refuses a connection or gives it to a worker.
     fn place_connection(&mut self, token: Token, socket: Socket) {
         let is_tls = self.listeners.is_tls(token);
@@ -287,6 +296,7 @@ impl Coordinator {
             self.sample_memory();
             self.last_command_count = self.server.stats.metrics.commands_processed();
         }
+        self.send_cron_event();
         self.sample_rates();
         self.reclaim_memory();
         defragmentation::start_if_enabled(&self.server);

@@ -8,6 +8,7 @@ use weft_cluster::node::NodeId;
 use weft_cluster::slot_set::SlotSet;
 
 use crate::observability::log;
+use weft_modules::module::server_events::{self, EventKind, ServerEvent, SlotMigrationStep};
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The reason of an import whose connection broke.
@@ -266,6 +267,26 @@ impl MigrationJob {
         }
     }
 
+    /// Lets modules know that the job begins.
+    pub fn send_start_event(&self) {
+        self.send_event(match self.kind {
+            JobKind::Import => SlotMigrationStep::ImportStarted,
+            JobKind::Export => SlotMigrationStep::ExportStarted,
+        });
+    }
+
+    fn send_event(&self, step: SlotMigrationStep) {
+        server_events::send(EventKind::AtomicSlotMigration, || ServerEvent::SlotMigration {
+            step,
+            name: self.name,
+            ranges: self
+                .ranges
+                .iter()
+                .map(|(first, last)| (first.index() as u16, last.index() as u16))
+                .collect(),
+        });
+    }
+
     /// Ends the job because of a failure. A replica does not end imports, since it may not delete their keys.
     pub fn fail(&mut self, message: &str, is_replica: bool) {
         match self.kind {
@@ -287,6 +308,12 @@ impl MigrationJob {
             return;
         }
         self.set_state(state);
+        self.send_event(match (self.kind, state) {
+            (JobKind::Import, JobState::Success) => SlotMigrationStep::ImportCompleted,
+            (JobKind::Import, _) => SlotMigrationStep::ImportAborted,
+            (JobKind::Export, JobState::Success) => SlotMigrationStep::ExportCompleted,
+            (JobKind::Export, _) => SlotMigrationStep::ExportAborted,
+        });
         self.progress.unsent_bytes.store(0, Ordering::Relaxed);
         let text = self.message.as_deref().unwrap_or("none");
         let (description, state_text) = (&self.description, state.as_str());

@@ -187,6 +187,7 @@ impl Drop for LockedJobs<'_> {
 impl LockedJobs<'_> {
     /// Adds a job in front of all others.
     pub fn add(&mut self, job: MigrationJob) {
+        job.send_start_event();
         self.jobs.list.insert(0, job);
     }
 

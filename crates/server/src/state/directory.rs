@@ -19,6 +19,7 @@ use std::sync::Arc;
 use crate::net::client::Client;
 
 use weft_base::{ClientId, ThreadIndex};
+use weft_modules::session::clients::KnownClient;
 use weft_os::atomic::{AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
 
@@ -32,6 +33,8 @@ struct DirectoryEntry {
     has_ended_input: bool,
     /// The certificate of the client, in DER.
     certificate: Option<Arc<[u8]>>,
+    /// The client as modules see it; `None` before its worker has described it.
+    known: Option<Box<KnownClient>>,
 }
 
 /// The worker of each client.
@@ -58,6 +61,7 @@ impl ClientDirectory {
             is_killed: false,
             has_ended_input: false,
             certificate: None,
+            known: None,
         };
         self.shard(client).lock().insert(client, entry);
     }
@@ -79,6 +83,19 @@ impl ClientDirectory {
     /// Returns the certificate of a client, in DER; `None` if it has disconnected or has none.
     pub fn certificate(&self, client: ClientId) -> Option<Arc<[u8]>> {
         self.shard(client).lock().get(&client)?.certificate.clone()
+    }
+
+    /// Records the description of a client for modules.
+    pub fn describe(&self, client: ClientId, known: KnownClient) {
+        if let Some(entry) = self.shard(client).lock().get_mut(&client) {
+            entry.known = Some(Box::new(known));
+        }
+    }
+
+    /// Returns the description of a client for modules; `None` if it has disconnected, or its worker has not described
+    /// it yet.
+    pub fn description(&self, client: ClientId) -> Option<KnownClient> {
+        self.shard(client).lock().get(&client)?.known.as_deref().cloned()
     }
 
     /// Returns `true` if a client has disconnected, or sends nothing more. A client that waits for the reply of another

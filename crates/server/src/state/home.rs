@@ -20,6 +20,7 @@ use weft_os::sync::mpsc::{RecvTimeoutError, sync_channel};
 use super::{BlockedClientEvent, Message, Server, UnservedKeys};
 use crate::keyspace::effects::ExpiredKey;
 use crate::keyspace::ready_keys::ReadyKey;
+use crate::keyspace::removed_keys::RemovedKey;
 
 /// The worker on which the code of modules runs.
 pub const HOME_WORKER: ThreadIndex = ThreadIndex::new(0);
@@ -35,6 +36,8 @@ pub trait HomeThread {
     fn serve_module_calls(&mut self, keys: VecDeque<ReadyKey>);
     /// Ends a blocked call of a module with this reply; `None` if its time is over.
     fn end_module_call(&mut self, park_id: ParkId, reply: Option<Vec<u8>>);
+    /// Lets modules look at keys that were removed.
+    fn deliver_removed_keys(&mut self, keys: Vec<RemovedKey>);
     /// Handles what has happened to a client that a module has blocked.
     fn handle_blocked_client(&mut self, event: BlockedClientEvent);
     /// Calls the functions of the timers of modules that are due.

@@ -57,6 +57,7 @@ mod moving_connections;
 mod parts;
 mod pause;
 pub mod serial_turn;
+mod server_events;
 pub mod spare_cores;
 mod subsystems;
 mod worker_link;
@@ -162,6 +163,10 @@ pub enum Message {
     },
     /// A transaction has closed this client's connection.
     CloseClient(ClientId),
+    /// A module gives this client a name.
+    RenameClient(ClientId, Box<[u8]>),
+    /// There are modules now: describe the clients for them.
+    DescribeClients,
     /// A transaction has ended a client's wait. A wait for keys is claimed already.
     EndWait {
         /// The client that waits.

@@ -16,17 +16,6 @@ static int names(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return VALKEYMODULE_OK;
 }
 
-static void on_server_event(ValkeyModuleCtx *ctx, ValkeyModuleEvent event, uint64_t what, void *data) {
-    VALKEYMODULE_NOT_USED(ctx);
-    VALKEYMODULE_NOT_USED(event);
-    VALKEYMODULE_NOT_USED(what);
-    VALKEYMODULE_NOT_USED(data);
-}
-
-static void filter(ValkeyModuleCommandFilterCtx *ctx) {
-    VALKEYMODULE_NOT_USED(ctx);
-}
-
 static int get_setting(const char *name, void *data) {
     VALKEYMODULE_NOT_USED(name);
     VALKEYMODULE_NOT_USED(data);
@@ -41,29 +30,17 @@ static int set_setting(const char *name, int value, void *data, ValkeyModuleStri
     return VALKEYMODULE_OK;
 }
 
-static int subscribed, filtered, configured;
+static int configured;
 
 /* Asks for what the server does not offer to a module that is loaded. */
 static void ask_for_more(ValkeyModuleCtx *ctx) {
-    subscribed = ValkeyModule_SubscribeToServerEvent(ctx, ValkeyModuleEvent_CronLoop, on_server_event);
-    filtered = ValkeyModule_RegisterCommandFilter(ctx, filter, 0) != NULL;
     configured = ValkeyModule_RegisterBoolConfig(ctx, "setting", 1, 0, get_setting, set_setting, NULL, NULL);
 }
 
 /* Fails unless the server says that it does not offer these functions. */
 static int refusals(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     UNUSED_ARGUMENTS;
-    uint64_t client = ValkeyModule_GetClientId(ctx);
-    ValkeyModuleClientInfo info = VALKEYMODULE_CLIENTINFO_INITIALIZER_V1;
-    CHECK(subscribed == VALKEYMODULE_ERR);
-    CHECK(!filtered);
     CHECK(configured == VALKEYMODULE_ERR);
-    CHECK(!ValkeyModule_IsSubEventSupported(ValkeyModuleEvent_Persistence, 0));
-    CHECK(!ValkeyModule_GetClientUserNameById(ctx, client));
-    CHECK(!ValkeyModule_GetClientUserNameById(ctx, 1ULL << 60));
-    CHECK(!ValkeyModule_GetClientNameById(ctx, client));
-    CHECK(ValkeyModule_SetClientNameById(client, argv[0]) == VALKEYMODULE_ERR);
-    CHECK(ValkeyModule_GetClientInfoById(&info, client) == VALKEYMODULE_ERR);
     return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
 }
 

@@ -34,10 +34,12 @@ use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::log;
 use crate::state::{PauseReason, Server};
 use links::BusLinks;
+use weft_cluster::node::NodeId;
 use weft_cluster::slot_set::SlotSet;
 use weft_cluster::state::BusAction;
 use weft_cluster::{Cluster, LockedState};
 use weft_config::id;
+use weft_modules::module::cluster_messages::{self, ClusterMessage};
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_os::time::Instant;
 use weft_scripting::Requester;
@@ -310,12 +312,30 @@ impl ClusterBus {
             }
             BusAction::PauseWrites(until_ms) => self.pause_writes(until_ms),
             BusAction::ResumeWrites => self.resume_writes(),
+            BusAction::DeliverToModule {
+                sender,
+                module,
+                kind,
+                payload,
+            } => self.deliver_to_module(sender, module, kind, payload),
             BusAction::Publish {
                 sharded,
                 channel,
                 payload,
             } => self.deliver(sharded, &channel, &payload),
         }
+    }
+
+    /// Lets the home worker deliver a message to a module.
+    fn deliver_to_module(&self, sender: NodeId, module: u64, kind: u8, payload: Vec<u8>) {
+        let message = ClusterMessage {
+            sender: *sender.as_bytes(),
+            module,
+            kind,
+            payload,
+        };
+        self.server
+            .run_session_at_home(move |session| cluster_messages::deliver(session, &message));
     }
 
     /// Delivers a message that was published on another node.

@@ -14,6 +14,7 @@ use crate::notify::messages::remove_all_registrations;
 use crate::state::Server;
 use weft_acl::{DEFAULT_USER, DenialReason, DeniedAccess};
 use weft_config::{COMPATIBLE_VERSION, REDIS_VERSION, id};
+use weft_modules::module::server_events::{self, EventKind, ServerEvent};
 
 /// The connection commands and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -122,7 +123,14 @@ fn authenticate(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Comm
             ));
         }
     }
-    if let Some(login) = ctx.server.acl.log_in(user, password) {
+    let login = ctx.server.acl.log_in(user, password);
+    server_events::send(EventKind::AuthenticationAttempt, || ServerEvent::Authenticated {
+        client_id: ctx.client.id.get(),
+        user: user.to_vec(),
+        module: None,
+        is_granted: login.is_some(),
+    });
+    if let Some(login) = login {
         ctx.client.login = login;
         ctx.client.flags.set(ClientFlags::HAS_AUTHENTICATED, true);
         return Ok(());

@@ -23,14 +23,15 @@ use crate::propagation::LogTarget;
 use crate::state::{BackgroundJob, Server};
 use weft_base::slots::SLOTS;
 use weft_config::id;
+use weft_modules::module::server_events::{self, EventKind, ServerEvent};
 use weft_os::atomic::Ordering;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
     ("dbsize", leased(dbsize).with_undeclared_keys()),
-    ("flushall", exclusive(flushall)),
-    ("flushdb", exclusive(flushdb)),
-    ("swapdb", exclusive(swapdb)),
+    ("flushall", exclusive(flushall).with_module_values()),
+    ("flushdb", exclusive(flushdb).with_module_values()),
+    ("swapdb", exclusive(swapdb).with_module_values()),
 ];
 
 const DATABASE_OUT_OF_RANGE: CommandError = CommandError::constant("ERR DB index is out of range");
@@ -76,7 +77,9 @@ fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
     let databases = DbIndex::all(ctx.server.keyspace.counts.databases());
     save::cancel_for_flush(ctx.server);
+    deliver_flush(ctx, None, !asynchronous, false)?;
     let DetachedTables { tables, keys } = empty_databases(ctx, databases);
+    deliver_flush(ctx, None, !asynchronous, true)?;
     ctx.server.keyspace.local_expiry.clear();
     if ctx.server.config.save_points().is_empty() {
         free_and_reply(ctx, tables, keys, asynchronous);
@@ -116,9 +119,28 @@ fn free_and_save(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, bytes: usize
 fn flushdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
     let db = ctx.keys.db;
+    deliver_flush(ctx, Some(db), !asynchronous, false)?;
     let DetachedTables { tables, keys } = empty_databases(ctx, std::iter::once(db));
+    deliver_flush(ctx, Some(db), !asynchronous, true)?;
     free_and_reply(ctx, tables, keys, asynchronous);
     Ok(())
+}
+
+/// Lets modules look at databases before they are emptied, or after that. It is one database, or all of them.
+///
+/// # Errors
+/// If the command does not run where the code of modules may run: a module has subscribed since it began.
+fn deliver_flush(
+    ctx: &mut Context<'_, '_>,
+    db: Option<DbIndex>,
+    is_sync: bool,
+    has_ended: bool,
+) -> Result<(), CommandError> {
+    if !server_events::is_subscribed(EventKind::FlushDb) {
+        return Ok(());
+    }
+    let db = db.map(|db| db.get() as u32);
+    ctx.call_modules(|| server_events::deliver_here(&ServerEvent::Flush { has_ended, is_sync, db }))
 }
 
 /// Returns `true` if memory must be freed after the reply.
@@ -247,6 +269,10 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
         queue_ready_waiters(&mut ctx.keys, ctx.server, [one, other].into_iter());
     }
     ctx.keys.effects.dirty += 1;
+    if server_events::is_subscribed(EventKind::SwapDb) {
+        let swapped = ServerEvent::Swapped(one.get() as u32, other.get() as u32);
+        ctx.call_modules(|| server_events::deliver_here(&swapped))?;
+    }
     ctx.reply.ok();
     Ok(())
 }

@@ -14,6 +14,7 @@ pub mod wait;
 use std::sync::Arc;
 
 use weft_base::DbIndex;
+use weft_modules::module::server_events::KeyRemoval;
 use weft_modules::objects::value::{ModuleValue, of_object};
 use weft_table::{EntryRef, NewValue, OwnedValue, Shared, ValueRef};
 use weft_values::Value;
@@ -199,6 +200,9 @@ struct KeyLocation {
 /// come in Valkey's order: `new`, then the two of the command.
 fn move_entry(ctx: &mut Context<'_, '_>, from: KeyLocation, to: KeyLocation, events: [&'static str; 2]) {
     let clock = ctx.keys.context.clock;
+    if from.index != to.index {
+        ctx.keys.write_in(to.index, to.db).note_replaced(KeyRemoval::Deleted);
+    }
     let mut source = ctx.keys.write_in(from.index, from.db);
     let was_raw = source.entry().is_some_and(has_raw_encoding);
     let removed = source.remove();

@@ -321,7 +321,7 @@ pub fn live_names_if_any_expired<'a>(
 /// left.
 pub fn close_changed_key(mut key: KeyWrite<'_>, event: KeyspaceEvent, times: u64) {
     if key_as_hash(&key).is_some_and(HashRef::is_empty) {
-        key.delete();
+        key.delete_emptied();
         key.record_event(event);
         key.changed_times(KeyspaceEvent::generic("del"), times);
     } else {

@@ -315,7 +315,7 @@ fn ltrim(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     if kept == 0 {
         key.record_event(KeyspaceEvent::list("ltrim"));
-        key.delete();
+        key.delete_emptied();
         key.changed_times(KeyspaceEvent::generic("del"), removed as u64);
     } else {
         let behind = length - first - kept;

@@ -31,7 +31,7 @@ fn end_index_and_direction(end: ListEnd, length: usize) -> (usize, Direction) {
 fn remove_at_end(mut key: KeyWrite<'_>, end: ListEnd, count: usize, length: usize, settings: ListSettings) {
     if count == length {
         key.record_event(pop_event(end));
-        key.delete();
+        key.delete_emptied();
         key.changed_times(KeyspaceEvent::generic("del"), count as u64);
         return;
     }

@@ -301,7 +301,7 @@ fn shrink_layout_with(key: &mut KeyWrite<'_>, settings: ListSettings, is_shrinki
     match rest {
         ShrinkStep::Keep => {}
         ShrinkStep::Delete => {
-            key.delete();
+            key.delete_emptied();
             return true;
         }
         ShrinkStep::Shrink => reserve_free_space(key, ListAddition::default(), ListEnd::Tail),

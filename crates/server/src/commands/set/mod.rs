@@ -92,7 +92,7 @@ fn change_set(key: &mut KeyWrite<'_>, edit: impl FnOnce(&mut Set) -> u64) -> (u6
         let changes = edit(set);
         let emptied = set.is_empty();
         if emptied {
-            key.delete();
+            key.delete_emptied();
         }
         return (changes, emptied);
     }
@@ -106,7 +106,7 @@ fn change_set(key: &mut KeyWrite<'_>, edit: impl FnOnce(&mut Set) -> u64) -> (u6
     let changes = edit(&mut set);
     let emptied = set.is_empty();
     if emptied {
-        key.delete();
+        key.delete_emptied();
     } else if changes > 0 {
         store_set(key, set, ExpiryUpdate::Keep);
     } else if set.packed().is_none() {

@@ -174,7 +174,7 @@ pub fn edit_sorted_set<R>(
     let (result, changed) = change(SortedSetEditor::Detached(&mut draft));
     let emptied = draft.view().is_empty();
     if emptied {
-        key.delete();
+        key.delete_emptied();
     } else if changed {
         store_sorted_set(key, draft, ExpiryUpdate::Keep);
     } else if let DetachedSortedSet::Large(set) = draft {
@@ -198,7 +198,7 @@ fn edit_in_place<R>(
     let (result, _) = change(SortedSetEditor::InPlace(set));
     let emptied = set.is_empty();
     if emptied {
-        key.delete();
+        key.delete_emptied();
     }
     Some(EditOutcome {
         result,

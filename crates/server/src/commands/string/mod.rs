@@ -187,6 +187,9 @@ fn store_unless_expired(
 
 /// Sets a key to a client's value.
 pub(super) fn store_string(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate) {
+    if expiry == ExpiryUpdate::Keep {
+        key.note_overwritten();
+    }
     key.set(encode_string(value), expiry);
     if let ExpiryUpdate::SetTo(_) = expiry {
         key.record_event(KeyspaceEvent::string("set"));

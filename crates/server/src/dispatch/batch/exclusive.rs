@@ -9,8 +9,7 @@ use crate::dispatch::exec_detached;
 use crate::dispatch::exec_libraries;
 use crate::dispatch::leased::run_exclusive_serving;
 use crate::dispatch::memory_limit;
-use crate::dispatch::modules::engines;
-use crate::dispatch::modules::key_events;
+use crate::dispatch::modules::{self, command_results, engines, key_events};
 use crate::dispatch::notifications::send_early_broadcasts;
 use crate::dispatch::plan::{CommandPlan, Plans, RequestKind};
 use crate::dispatch::queueing::{self, TransactionRole};
@@ -27,7 +26,9 @@ use crate::observability::metrics::DeferralReason;
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
+use weft_modules::module::home_commands;
 
+use super::filtering;
 use super::{
     BatchConnections, admit_plan, apply_outcome, causes_home_events, is_backlog_behind, is_killed, is_runnable,
     reject_command, should_wait_for_log, should_wait_for_offset,
@@ -44,6 +45,11 @@ pub(super) fn run_plans_exclusively(
 ) -> usize {
     let next = first + 1;
     let plan = &plans.plans[first];
+    if let Some(connection) = connections.connection(plan.token)
+        && filtering::must_filter(thread, plan, connection)
+    {
+        return filtering::filter_plan(thread, seat, plans, connections, first);
+    }
     let RequestKind::Command(command, binding) = plan.kind else {
         return next;
     };
@@ -81,7 +87,7 @@ pub(super) fn run_plans_exclusively(
         move_exec(thread, &request, connections);
         return next;
     }
-    let runs_module = runs_module(thread, &request, connection);
+    let runs_module = thread.commands_run_at_home || runs_module(thread, &request, connection);
     let Some(exclusion) = try_exclude_runs(&server.scripting.running, &request, connection, runs_module) else {
         put_off_behind_scripts(thread, &request, connection);
         return next;
@@ -98,7 +104,9 @@ pub(super) fn run_plans_exclusively(
         | (thread.home_events.include_changes()
             && memory_limit::evict_for_modules(thread, &mut all, key_events::end_deletion));
     run_first_plan(thread, &mut all, &request, keys, connections, must_admit_again);
-    let next = match binding.mode == HandlerMode::Module || causes_home_events(thread, command) {
+    let runs_further =
+        binding.mode == HandlerMode::Module || home_commands::are_required() || causes_home_events(thread, command);
+    let next = match runs_further {
         true => run_further_module_plans(thread, &mut all, plans, connections, next),
         false => next,
     };
@@ -156,6 +164,9 @@ fn run_and_apply(
     connections: &mut dyn BatchConnections,
 ) {
     thread.ticks = thread.timer.raw();
+    thread.recorded_end = None;
+    thread.effects.delivers_removed_keys = true;
+    let dirty = thread.effects.dirty;
     let plan = request.plan;
     let lent = match may_serve_meanwhile(thread, request, connections) {
         true => connections.lend(plan.token),
@@ -163,11 +174,13 @@ fn run_and_apply(
     };
     let after = if let Some(mut connection) = lent {
         let outcome = run_admitted_exclusively(thread, all, request, keys, &mut connection, connections.idle_turns());
+        deliver_end(thread, all, request, &mut connection, dirty);
         let after = apply_outcome(thread, plan, &mut connection, outcome);
         connections.give_back(plan.token, connection);
         after
     } else if let Some(connection) = connections.connection(plan.token) {
         let outcome = run_admitted_exclusively(thread, all, request, keys, connection, None);
+        deliver_end(thread, all, request, connection, dirty);
         apply_outcome(thread, plan, connection, outcome)
     } else {
         None
@@ -189,6 +202,26 @@ fn may_serve_meanwhile(thread: &ThreadState, request: &Request<'_>, connections:
     }
 }
 
+/// Lets modules look at the keys that a command has removed, and know how it has ended. `dirty` is the number of
+/// changes before it.
+fn deliver_end(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    request: &Request<'_>,
+    connection: &mut Connection,
+    dirty: u64,
+) {
+    let Connection { client, input, .. } = connection;
+    modules::deliver_removed_keys(thread, all, client);
+    thread.effects.delivers_removed_keys = false;
+    let Some(end) = thread.recorded_end.take() else {
+        return;
+    };
+    let changes = thread.effects.dirty.saturating_sub(dirty);
+    let call = (request.command, request.args(input));
+    command_results::deliver(thread, all, client, call, end, changes);
+}
+
 /// Runs the plans from the one with the index `next` on, as long as they run code of modules. Returns the index of the
 /// first one that does not.
 fn run_further_module_plans(
@@ -204,7 +237,10 @@ fn run_further_module_plans(
         };
         let runs_module = match binding.mode {
             HandlerMode::Module => binding.module_command.is_some(),
-            HandlerMode::Leased => causes_home_events(thread, command),
+            HandlerMode::Leased => {
+                causes_home_events(thread, command)
+                    || (home_commands::are_required() && !binding.must_report_exact_offset)
+            }
             HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep | HandlerMode::Script => false,
         };
         // Keys are evicted before a command, for which the gate has to be open.
@@ -217,6 +253,9 @@ fn run_further_module_plans(
             next += 1;
             continue;
         };
+        if is_runnable(connection) && filtering::must_filter(thread, plan, connection) {
+            break;
+        }
         if !matches!(
             TransactionRole::for_command(&connection.client, command),
             TransactionRole::RunNow
@@ -299,10 +338,11 @@ fn must_move_home(
     connection: &Connection,
 ) -> bool {
     let runs_module = match role {
+        TransactionRole::Queued => false,
+        _ if thread.commands_run_at_home => true,
         TransactionRole::RunNow => {
             binding.mode == HandlerMode::Script || binding.needs_modules() || causes_home_events(thread, command)
         }
-        TransactionRole::Queued => false,
         TransactionRole::Exec { .. } => {
             let transaction = connection.client.transaction.as_deref();
             transaction.is_some_and(|transaction| transaction.runs_modules && !transaction.is_refused)
@@ -411,7 +451,7 @@ fn must_wait_before_gate(thread: &ThreadState, request: &Request<'_>, connection
         return true;
     }
     // As in `run_within`. Few other commands of exclusive mode write.
-    if causes_home_events(thread, request.command)
+    if (thread.commands_run_at_home || causes_home_events(thread, request.command))
         && !thread.is_in_round
         && thread.effects.log_writer.is_backlogged()
         && should_wait_for_log(&TransactionRole::RunNow, request.command)

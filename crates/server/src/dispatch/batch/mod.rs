@@ -1,9 +1,11 @@
 //! Runs the plans of many connections together, so that their cache misses overlap.
 
 mod exclusive;
+mod filtering;
 
 use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
+use crate::dispatch::command_events;
 use crate::keyspace::access::Lease;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_keys_found_expired_in_pass, discard_keys_found_expired};
@@ -161,25 +163,30 @@ fn run_within<'p>(
     let mut prefetcher = prefetcher_from(thread, plans, first);
     let log_behind = !thread.is_in_round && thread.effects.log_writer.is_backlogged();
     let feeds_replicas = thread.server.replication.log_feeds_backlog();
-    let has_one_probe = plans.probes.len() < 2;
+    let mut end = plans.plans.len();
     for index in first..plans.plans.len() {
         let plan = &plans.plans[index];
         if thread.tunables.max_memory != 0 {
             evict_if_over_limit(thread, pass, connections);
         }
-        if !has_one_probe {
+        if plans.probes.len() > 1 {
             prefetcher.advance(pass, &plans.probes, plan.probes_end as usize);
         }
-        let Some(connection) = connections.connection(plan.token) else {
+        let connection = connections.connection(plan.token);
+        let Some(connection) = connection.filter(|connection| may_run_next(thread, connection)) else {
             continue;
         };
-        if !is_runnable(connection) || is_killed(thread, connection) {
-            continue;
-        }
         debug_assert_eq!(
             connection.consumed, plan.start,
             "the requests of a connection run in their order, each once"
         );
+        if filtering::must_filter(thread, plan, connection) {
+            if filtering::send_home(thread, connection) {
+                continue;
+            }
+            end = index;
+            break;
+        }
         let RequestKind::Command(command, binding) = plan.kind else {
             reply_invalid_request(thread, plan, &plans.ranges, connection);
             continue;
@@ -188,15 +195,15 @@ fn run_within<'p>(
             .home_events
             .mark_transaction(connection.client.transaction.as_deref_mut());
         let role = TransactionRole::for_command(&connection.client, command);
-        if needs_exclusive_mode(thread, &role, command, binding, &connection.client, || {
-            plan.args_of(&plans.ranges, &connection.input)
-        }) {
+        let args = || plan.args_of(&plans.ranges, &connection.input);
+        if runs_at_home(thread, &role, command)
+            || needs_exclusive_mode(thread, &role, command, binding, &connection.client, args)
+        {
             if exclusive::send_home(thread, plan, plans, &role, connection) {
                 continue;
             }
-            thread.prefetch_policy = prefetcher.policy;
-            connections.before_gate_release();
-            return index;
+            end = index;
+            break;
         }
         let keys = &mut plans.keys[plan.key_range()];
         if !admit_plan(thread, plan, &plans.ranges, keys, connection) {
@@ -208,9 +215,9 @@ fn run_within<'p>(
             binding,
             ranges: &plans.ranges,
         };
-        if (log_behind && should_wait_for_log(&role, command))
-            || (feeds_replicas && binding.must_report_exact_offset && should_wait_for_offset(thread, &role, connection))
-        {
+        let waits_for_log = log_behind && should_wait_for_log(&role, command);
+        let needs_offset = feeds_replicas && binding.must_report_exact_offset;
+        if waits_for_log || (needs_offset && should_wait_for_offset(thread, &role, connection)) {
             deferral::put_off(thread, connection, DeferralReason::Log);
             continue;
         }
@@ -224,7 +231,13 @@ fn run_within<'p>(
     }
     thread.prefetch_policy = prefetcher.policy;
     connections.before_gate_release();
-    plans.plans.len()
+    end
+}
+
+/// Returns `true` if the next plan of a connection may run.
+#[inline]
+fn may_run_next(thread: &ThreadState, connection: &Connection) -> bool {
+    is_runnable(connection) && !is_killed(thread, connection)
 }
 
 /// Creates the prefetcher for the plans from `first` on.
@@ -366,6 +379,19 @@ fn is_backlog_behind(thread: &ThreadState, connection: &mut Connection) -> bool 
     is_behind
 }
 
+/// Returns `true` if a command runs on the home worker because modules have a part in all commands.
+#[inline]
+fn runs_at_home(thread: &ThreadState, role: &TransactionRole, command: &Command<Binding>) -> bool {
+    thread.commands_run_at_home && !matches!(role, TransactionRole::Queued) && !acts_on_overdue_script(thread, command)
+}
+
+/// Returns `true` if a script is overdue, and the command is one that may run meanwhile, such as SCRIPT KILL: it does
+/// not wait for the end of the script.
+#[cold]
+fn acts_on_overdue_script(thread: &ThreadState, command: &Command<Binding>) -> bool {
+    command.spec.flags.contains(CommandFlags::ALLOW_BUSY) && thread.server.scripting.running.has_overdue()
+}
+
 /// Returns `true` if a plan needs exclusive mode.
 #[inline]
 fn needs_exclusive_mode<'a>(
@@ -453,6 +479,7 @@ fn admit_plan(
                 .record_rejection(thread.thread_index, command.id as usize);
             count_refused_request(thread, plan, command, ranges, keys, connection);
             connection.client.last_command = command.full_name;
+            command_events::send_redirection(command, plan.args_of(ranges, &connection.input), &connection.client);
             queueing::note_redirection(thread, &mut connection.client, command);
             reply_error(thread, connection, &error);
             connection.client.reset_caching_after(Some(command.full_name));
@@ -461,6 +488,8 @@ fn admit_plan(
         }
         Admission::Refused(error) => {
             count_refused_request(thread, plan, command, ranges, keys, connection);
+            let args = plan.args_of(ranges, &connection.input);
+            command_events::send_rejection(Some(command), args, &connection.client, &error);
             reject_command(thread, plan, command, connection, error);
             false
         }
@@ -550,6 +579,7 @@ fn reply_invalid_request(
                 Lookup::Found(command) => Some(command),
                 Lookup::UnknownCommand | Lookup::UnknownSubcommand { .. } => None,
             };
+            command_events::send_rejection(command, args, &connection.client, &error);
             if let Some(command) = command {
                 thread
                     .server

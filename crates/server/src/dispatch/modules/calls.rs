@@ -27,6 +27,7 @@ use crate::commands::error::CommandError;
 use crate::commands::permission::{self, CommandPermission};
 use crate::dispatch::accounting::{CommandEnd, record_command};
 use crate::dispatch::admit::{REPLAYING_CLIENTS, aof_write_error, rdb_save_error, unknown_command_error};
+use crate::dispatch::command_events::RecordedEnd;
 use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::notifications::{Caller as NotificationCaller, queue_notifications};
 use crate::dispatch::plan::plan_write_keys;
@@ -55,7 +56,7 @@ use weft_modules::session::calls::{
 use weft_scripting::ScriptFlags;
 
 use super::engines::EngineScript;
-use super::{ModuleCall, ModuleHost, ModuleSession, SessionAccess, command, key_events};
+use super::{ModuleCall, ModuleHost, ModuleSession, SessionAccess, command, filters, key_events};
 
 /// The number of values to be freed after which a call frees the memory that earlier ones left.
 const MAX_UNFREED_VALUES: usize = 1024;
@@ -90,6 +91,14 @@ impl Refusal {
 
 impl CallSession for ModuleSession<'_, '_> {
     fn call(&mut self, request: &CallRequest<'_>) -> CallOutcome {
+        let changed = match filters::exist() {
+            true => self.filter_call(request.words.args()),
+            false => None,
+        };
+        let request = &CallRequest {
+            words: changed.as_ref().unwrap_or(request.words),
+            ..*request
+        };
         let mut buffers = self.thread.script_buffers.take().unwrap_or_default();
         let mut client = match buffers.client.take() {
             None => Box::new(self.client.handler_view()),
@@ -441,7 +450,7 @@ impl ModuleSession<'_, '_> {
         planned: &mut Vec<PlannedKey>,
         output: &mut Output,
     ) -> Option<BegunWait> {
-        let start = self.thread.ticks;
+        let (start, dirty) = (self.thread.ticks, self.thread.effects.dirty);
         self.thread.ticks = self.thread.timer.raw();
         let last_command = client.last_command;
         self.thread.begin_command(client, call.command);
@@ -488,7 +497,10 @@ impl ModuleSession<'_, '_> {
             remove_own_watches(&watches, &mut self.access.as_held_leases(), &self.thread.server);
         }
         if blocked.is_none() {
-            self.record_call(call, client, output.len(), failed);
+            let nanoseconds = self.record_call(call, client, output.len(), failed);
+            let changes = self.thread.effects.dirty.saturating_sub(dirty);
+            let end = RecordedEnd { nanoseconds, failed };
+            self.deliver_end_of_call(client, (call.command, call.args), end, changes);
         }
         self.thread.ticks = start;
         blocked
@@ -713,7 +725,7 @@ impl ModuleSession<'_, '_> {
     }
 
     /// Counts a call, and logs it if it was slow or large.
-    fn record_call(&mut self, call: AdmittedCall<'_>, client: &Client, reply_bytes: usize, failed: bool) {
+    fn record_call(&mut self, call: AdmittedCall<'_>, client: &Client, reply_bytes: usize, failed: bool) -> u64 {
         let ending = CommandEnd {
             nanoseconds: record_command(self.thread, call.command, failed),
             request_bytes: call.args.request_len(),
@@ -727,6 +739,9 @@ impl ModuleSession<'_, '_> {
         if effects.garbage.len() + effects.removed.len() > MAX_UNFREED_VALUES {
             free_removed_values(effects, &self.thread.server);
         }
+        // This is not the end of the command whose code has made the call.
+        self.thread.recorded_end = None;
+        ending.nanoseconds
     }
 }
 

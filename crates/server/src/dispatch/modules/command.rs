@@ -7,6 +7,7 @@ use super::{ModuleCall, ModuleSession, SessionAccess, apply_unit_effects, reborr
 use super::{home, lifecycle};
 use crate::commands::context::{Binding, NextStep};
 use crate::dispatch::accounting::{CommandEnd, record_command};
+use crate::dispatch::command_events::{RecordedEnd, are_heard};
 use crate::dispatch::execute::{check_migrating_slot, reply_redirection};
 use crate::dispatch::leases::lease_slots;
 use crate::dispatch::notifications::{self, is_shown_to_monitors};
@@ -141,6 +142,10 @@ fn run_with_access<'p>(
         let now = thread.timer.raw();
         wait.nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
         thread.ticks = now;
+        if thread.commands_run_at_home {
+            let nanoseconds = wait.nanoseconds;
+            thread.recorded_end = Some(RecordedEnd { nanoseconds, failed });
+        }
         wait.command = request.command.id as usize;
         wait.request_bytes = request.plan.end - request.plan.start;
         wait.logged_command = Some(record::logged_command(request.command, args, client));
@@ -188,6 +193,11 @@ fn record_end(
         request_bytes: request.plan.end - request.plan.start,
         reply_bytes,
     };
+    if are_heard() {
+        // The module may have subscribed within this command.
+        let nanoseconds = ending.nanoseconds;
+        thread.recorded_end = Some(RecordedEnd { nanoseconds, failed });
+    }
     let thresholds = CommandLogThresholds::from_tunables(&thread.tunables);
     record::log_if_exceeded(&thread.server, request.command, thresholds, &ending, || {
         record::logged_command(request.command, args, client)

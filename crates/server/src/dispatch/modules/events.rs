@@ -4,9 +4,11 @@ use std::collections::HashSet;
 
 use weft_base::DbIndex;
 use weft_base::SlotIndex;
-use weft_cluster::node::NodeFlags;
+use weft_base::clock::unix_ms;
+use weft_cluster::node::{NodeFlags, NodeId};
 use weft_cluster::slot_tags::tag_for_slot;
 use weft_config::id;
+use weft_modules::module::cluster_messages::flags as cluster_flags;
 use weft_modules::session::events::{EventHost, EventSession, NodeInfo, node_flags};
 use weft_os::sync::Mutex;
 
@@ -67,6 +69,10 @@ impl EventHost for ModuleHost {
         update_event_hook(&self.server);
     }
 
+    fn note_server_event_subscriptions(&self) {
+        update_event_hook(&self.server);
+    }
+
     fn published_event_classes(&self) -> i32 {
         self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS) as i32
     }
@@ -86,6 +92,30 @@ impl EventHost for ModuleHost {
             .values()
             .filter(|node| !node.flags.intersects(NodeFlags::HANDSHAKE | NodeFlags::NO_ADDRESS));
         known.map(|node| id_bytes(&node.id.to_string())).collect()
+    }
+
+    fn send_cluster_message(&self, target: Option<&[u8]>, module: u64, kind: u8, payload: &[u8]) -> bool {
+        let Some(cluster) = &self.server.cluster else {
+            return false;
+        };
+        let mut state = cluster.lock(&self.server.config);
+        let target = match target.map(NodeId::parse) {
+            None => None,
+            Some(None) => return false,
+            Some(known) => known,
+        };
+        let is_sent = state.send_module_message(target, module, kind, payload, unix_ms());
+        drop(state);
+        cluster.wake_bus();
+        is_sent
+    }
+
+    fn set_cluster_flags(&self, all: u64) {
+        if let Some(cluster) = &self.server.cluster {
+            let mut state = cluster.lock(&self.server.config);
+            state.is_failover_off = all & cluster_flags::NO_FAILOVER != 0;
+            state.ignores_claims = all & cluster_flags::NO_REDIRECTION != 0;
+        }
     }
 
     fn slot_tag(&self, slot: usize) -> &'static str {

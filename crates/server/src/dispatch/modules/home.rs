@@ -11,6 +11,7 @@ use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::ExpiredKey;
 use crate::keyspace::expiry;
 use crate::keyspace::ready_keys::ReadyKey;
+use crate::keyspace::removed_keys::RemovedKey;
 use crate::keyspace::{Exclusive, Seat};
 use crate::net::client::Client;
 use crate::notify::keyspace_event::KeyspaceEvent;
@@ -27,7 +28,7 @@ use weft_os::time::Instant;
 use weft_scripting::Requester;
 
 /// The most jobs that run in one period of exclusive mode.
-const MAX_JOBS_AT_ONCE: usize = 64;
+pub const MAX_JOBS_AT_ONCE: usize = 64;
 
 /// The time limit of one slice of expiry while clients wait.
 pub const EXPIRY_SLICE: Duration = Duration::from_micros(500);
@@ -58,6 +59,10 @@ impl HomeThread for Home<'_, '_> {
         run_unit(self.thread, self.all, |session| {
             session.end_blocked_call(park_id, reply)
         });
+    }
+
+    fn deliver_removed_keys(&mut self, keys: Vec<RemovedKey>) {
+        run_unit(self.thread, self.all, |session| session.deliver_removed_keys(keys));
     }
 
     fn handle_blocked_client(&mut self, event: BlockedClientEvent) {

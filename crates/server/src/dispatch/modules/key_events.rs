@@ -94,6 +94,7 @@ pub fn deliver_in_transaction(thread: &mut ThreadState, held: HeldLeases<'_, '_>
 pub fn end_deletion(thread: &mut ThreadState, all: &mut Exclusive<'_>) {
     home::run_unit(thread, all, |session| {
         let deletion = session.thread.effects.log_writer.take_rewritten();
+        session.deliver_keys_removed_so_far();
         session.deliver_recorded_events();
         let target = session.thread.effects.hooks.log_target();
         session.thread.effects.log_writer.restore_rewritten(deletion, target);
@@ -141,6 +142,7 @@ impl ModuleSession<'_, '_> {
     pub fn deliver_events_of_call(&mut self) {
         let suspended = self.thread.effects.log_writer.suspend_call();
         self.delete_found_expired();
+        self.deliver_keys_removed_so_far();
         self.deliver_recorded_events();
         self.thread.effects.log_writer.resume_call(suspended);
     }

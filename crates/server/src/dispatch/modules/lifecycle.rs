@@ -13,6 +13,7 @@ use weft_modules::module::Module;
 use weft_modules::module::command::Concurrency;
 use weft_modules::module::loading::{self, LoadError, UnloadError};
 use weft_modules::module::parameters::{self, Setting};
+use weft_modules::module::server_events::{self, ServerEvent};
 use weft_modules::objects::reply::{FinishedReply, ReplyError};
 use weft_modules::session::Session;
 use weft_resp::Args;
@@ -108,6 +109,11 @@ fn load(session: &mut dyn Session, path: &str, args: &[Vec<u8>], takes_all_setti
         log::notice!("Module {} unloaded", module.name());
         return Err(failed());
     }
+    if let Some(host) = weft_modules::session::host() {
+        host.describe_clients();
+    }
+    let is_loaded = true;
+    server_events::deliver(session, &ServerEvent::ModuleChanged { is_loaded, module });
     Ok(())
 }
 
@@ -150,8 +156,10 @@ fn unload(session: &mut ModuleSession<'_, '_>, name: &str) -> Result<(), String>
     match loading::unload(session, name, |module| {
         module_commands::has_rules_about(&server, module)
     }) {
-        Ok(_) => {
+        Ok(module) => {
             log::notice!("Module {name} unloaded");
+            let is_loaded = false;
+            server_events::deliver(session, &ServerEvent::ModuleChanged { is_loaded, module });
             Ok(())
         }
         Err(UnloadError::Refused(reason)) => Err(refused(reason)),

@@ -28,10 +28,13 @@
 mod blocked_calls;
 mod blocking;
 mod calls;
+mod clients;
 pub mod command;
+pub mod command_results;
 mod context;
 pub mod engines;
 mod events;
+pub mod filters;
 mod fork;
 pub mod home;
 mod info;
@@ -42,12 +45,14 @@ pub mod lifecycle;
 mod lock;
 mod login;
 mod registry;
+mod removed_keys;
 pub mod scripts;
 pub mod serving;
 mod types;
 mod users;
 
 pub use login::binding_in_transaction;
+pub use removed_keys::deliver as deliver_removed_keys;
 pub use types::call_modules;
 
 use std::sync::Arc;

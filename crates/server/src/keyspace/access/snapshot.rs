@@ -304,7 +304,10 @@ impl KeySnapshot {
                 false => keys.write_stored(index),
             };
             match result {
-                Some(removed) => write.replace_with_removed(removed),
+                Some(removed) => {
+                    write.note_overwritten();
+                    write.replace_with_removed(removed);
+                }
                 None => drop(write.delete()),
             }
             let earlier = events[..number].iter().filter(|(other, _)| other == name);

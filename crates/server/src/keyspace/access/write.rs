@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use weft_base::{DbIndex, SlotIndex};
+use weft_modules::module::server_events::KeyRemoval;
 use weft_table::{EntryMut, EntryRef, NewValue, Removed, ValueRef};
 use weft_values::Value;
 use weft_values::hash::Hash;
@@ -191,6 +192,15 @@ impl<'k> KeyWrite<'k> {
     pub fn name_for_plan(&self) -> &'k [u8] {
         self.name
     }
+
+    /// Returns the identity of the key.
+    fn named(&self) -> NamedKey<'k> {
+        NamedKey {
+            name: self.name,
+            hash: self.hash,
+            slot: self.slot,
+        }
+    }
 }
 
 impl KeyWrite<'_> {
@@ -247,6 +257,16 @@ impl KeyWrite<'_> {
         match self.table.find_mut(self.hash, self.name) {
             Some(mut entry) => {
                 touch_once(&self.is_touch_pending, self.access, entry.as_ref());
+                if expiry != ExpiryUpdate::Keep {
+                    let key = NamedKey {
+                        name: self.name,
+                        hash: self.hash,
+                        slot: self.slot,
+                    };
+                    let replaced = entry.as_ref();
+                    self.effects
+                        .note_removed_key(self.db, key, replaced, KeyRemoval::Overwritten, false);
+                }
                 match expiry {
                     ExpiryUpdate::Keep => {}
                     ExpiryUpdate::Remove => {
@@ -366,7 +386,13 @@ impl KeyWrite<'_> {
 
     /// Removes and returns the entry.
     pub fn remove(&mut self) -> Option<Removed<Value>> {
+        self.remove_for(KeyRemoval::Deleted, false)
+    }
+
+    fn remove_for(&mut self, removal: KeyRemoval, is_emptied: bool) -> Option<Removed<Value>> {
         let removed = self.table.remove(self.hash, self.name)?;
+        self.effects
+            .note_removed_key(self.db, self.named(), removed.as_ref(), removal, is_emptied);
         self.is_modified = true;
         self.volatile -= i64::from(value_due_ms(removed.value()).is_some());
         note_unlinked(removed.value(), self.db, self.name);
@@ -397,7 +423,8 @@ impl KeyWrite<'_> {
 
     /// Deletes the entry because a client gave it an expiry in the past. Returns `true` if there was an entry.
     pub fn delete_with_past_expiry(&mut self) -> bool {
-        let deleted = self.delete();
+        let removed = self.remove_for(KeyRemoval::Expired, false);
+        let deleted = self.discard_removed(removed, RemovalCause::Command);
         self.effects.expired_keys += u64::from(deleted);
         deleted
     }
@@ -409,12 +436,34 @@ impl KeyWrite<'_> {
 
     /// Like [`Self::delete`], with another cause.
     pub fn delete_for(&mut self, cause: RemovalCause) -> bool {
-        match self.remove() {
-            Some(removed) => {
-                self.effects.discard_removed(removed, cause);
-                true
-            }
-            None => false,
+        let removed = self.remove_for(cause.removal(), false);
+        self.discard_removed(removed, cause)
+    }
+
+    /// Deletes the entry because a command removes its last element.
+    pub fn delete_emptied(&mut self) -> bool {
+        let removed = self.remove_for(KeyRemoval::Deleted, true);
+        self.discard_removed(removed, RemovalCause::Command)
+    }
+
+    fn discard_removed(&mut self, removed: Option<Removed<Value>>, cause: RemovalCause) -> bool {
+        let existed = removed.is_some();
+        if let Some(removed) = removed {
+            self.effects.discard_removed(removed, cause);
+        }
+        existed
+    }
+
+    /// Keeps a copy of the entry for modules, because the command replaces its value and keeps its expiry.
+    pub fn note_overwritten(&mut self) {
+        self.note_replaced(KeyRemoval::Overwritten);
+    }
+
+    /// Keeps a copy of the entry for modules, because the command puts another entry in its place.
+    pub fn note_replaced(&mut self, removal: KeyRemoval) {
+        let (key, effects) = (self.named(), &mut *self.effects);
+        if let Some(entry) = self.table.find(self.hash, self.name) {
+            effects.note_removed_key(self.db, key, entry, removal, false);
         }
     }
 

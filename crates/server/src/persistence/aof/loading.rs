@@ -23,6 +23,7 @@ use crate::state::{NEW_DATA, ReplayOutcome, Server};
 use weft_base::files::error_text;
 use weft_base::{DbIndex, ThreadIndex};
 use weft_config::id;
+use weft_modules::module::server_events::LoadingStep;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
@@ -146,8 +147,10 @@ fn load_files(
     save::reset_load_progress(server, sizes.iter().sum());
     let was_loading = server.persistence.dumps.is_loading.swap(true, Ordering::Relaxed);
     assert!(!was_loading, "one append-only file is loaded at a time");
+    save::deliver_loading(server, all, thread_index, LoadingStep::AofStart);
     let loaded = load_parts(server, place, manifest, &sizes, all, thread_index);
     server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
+    save::deliver_loading(server, all, thread_index, save::loading_ended(loaded.is_ok()));
     loaded?;
     let status = &server.persistence.aof;
     let base = manifest.base.as_ref().and(sizes.first()).copied().unwrap_or(0);
@@ -332,18 +335,20 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
     // The loaded commands were logged before.
     hooks.set(Hooks::LOG, false);
     let databases = DbIndex::all(server.keyspace.counts.databases());
+    // As at startup. Other nodes would regard a silent cluster node as failed.
+    let tells = server.cluster.is_none();
+    server.replication.set_state_bits(ReplicationState::LOADING, tells);
+    save::deliver_flush(server, &mut all, thread_index, &mut None, false);
     drop(take_databases(
         &mut WholeKeyspace::Exclusive(&mut all),
         databases,
         &server.keyspace,
         thread_index,
     ));
+    save::deliver_flush(server, &mut all, thread_index, &mut None, true);
     invalidate_replaced_data(server, thread_index);
     server.scripting.libraries.flush();
     let mut manifest = server.persistence.aof_files.lock().manifest.clone();
-    // As at startup. Other nodes would regard a silent cluster node as failed.
-    let tells = server.cluster.is_none();
-    server.replication.set_state_bits(ReplicationState::LOADING, tells);
     let loaded = load_files(
         server,
         &AofLocation::from_config(&server.config),

@@ -30,7 +30,7 @@ use crate::observability::log;
 use crate::persistence::aof_files::manifest::Manifest;
 use crate::persistence::aof_files::{AofAppender, AofState, FsyncPolicy, open};
 use crate::persistence::rdb_file::{ModuleRecordForm, RdbFilePurpose, RdbFormat, rewrite_to_commands};
-use crate::persistence::save::FileConsumer;
+use crate::persistence::save::{FileConsumer, note_background_end, note_background_start};
 use crate::persistence::snapshot::{
     ConsumerError, SnapshotClaim, SnapshotOutcome, SnapshotRequest, SnapshotStartError, SnapshotSummary,
 };
@@ -38,6 +38,7 @@ use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::{BackgroundJob, Server};
 use weft_base::files::{FixedPath, error_text};
 use weft_config::{Config, id};
+use weft_modules::module::server_events::PersistenceStep;
 use weft_os::atomic::Ordering;
 use weft_os::sync::Mutex;
 use weft_scripting::ScriptRun;
@@ -251,6 +252,7 @@ fn start(
         }),
         at_moment: Box::new(move |moment| {
             moment.server.persistence.aof.begin_base();
+            note_background_start(moment.server, PersistenceStep::AofStart);
             // The file may have been switched off since the increment was created. Nothing may be logged then.
             let log_start = moment.server.persistence.aof.log_start.lock();
             if is_logged_in(moment.server, phase)
@@ -410,6 +412,7 @@ fn finish_rewrite(
             false
         }
     };
+    note_background_end(server, done);
     if done {
         status.failures.store(0, Ordering::Relaxed);
         status.last_rewrite_failed.store(false, Ordering::Relaxed);

@@ -77,6 +77,9 @@ fn prepare_and_end(server: &Arc<Server>, how: ShutdownOptions) {
     if matches!(prepared, Err(ShutdownRefusal::Failed)) {
         log::warning!("Errors trying to shut down the server. Check the logs for more information.");
     }
+    if prepared.is_ok() {
+        server.announce_shutdown();
+    }
     if prepared.is_err() || !server.request_shutdown(how) {
         server.unpause_clients(PauseReason::Shutdown);
         resume_operation(server);

@@ -20,6 +20,7 @@ use crate::replication::backlog_writer;
 use crate::state::{BackgroundJob, Server};
 use weft_config::id;
 use weft_config::specials::SavePoint;
+use weft_modules::module::server_events::{EventKind, PersistenceStep, ServerEvent};
 use weft_os::atomic::Ordering;
 
 /// The time after a failed dump during which no dump starts automatically, in seconds.
@@ -85,9 +86,24 @@ fn save_request(server: &Server) -> SnapshotRequest {
 
 /// Records that a background save to the dump file has begun. Called at the moment of its snapshot.
 pub fn record_moment(server: &Server) {
+    note_background_start(server, PersistenceStep::RdbStart);
     let dumps = &server.persistence.dumps;
     dumps.saves.fetch_add(1, Ordering::Relaxed);
     dumps.last_try_s.store(unix_ms() / 1000, Ordering::Relaxed);
+}
+
+/// Lets modules know that a file is written in the background.
+pub fn note_background_start(server: &Server, step: PersistenceStep) {
+    server.send_module_event(EventKind::ForkChild, || ServerEvent::ForkChild { is_born: true });
+    server.send_module_event(EventKind::Persistence, || ServerEvent::Persistence(step));
+}
+
+/// Lets modules know that it is written, or cannot be written.
+pub fn note_background_end(server: &Server, is_written: bool) {
+    server.send_module_event(EventKind::Persistence, || {
+        ServerEvent::Persistence(super::ended(is_written))
+    });
+    server.send_module_event(EventKind::ForkChild, || ServerEvent::ForkChild { is_born: false });
 }
 
 /// Logs and records that a background save has started, or why it has not.
@@ -125,6 +141,7 @@ pub fn is_background_save_running(server: &Server) -> bool {
 /// Logs and records the end of a background save to the dump file, for a client, a save point or replicas.
 pub fn finish_background_save(server: &Arc<Server>, summary: &SnapshotSummary, outcome: SnapshotOutcome) {
     let dumps = &server.persistence.dumps;
+    note_background_end(server, matches!(outcome, SnapshotOutcome::Done));
     match outcome {
         SnapshotOutcome::Done => {
             let took_s = summary.started_at.elapsed().as_secs_f64();

@@ -11,8 +11,8 @@ mod into_file;
 pub use ending::{abort_shutdown, begin_shutdown};
 pub use in_background::{
     BackgroundSaveError, cancel_background_save, cancel_for_flush, cancel_for_shutdown, finish_background_save,
-    is_background_save_running, record_failed_start, record_figures, record_moment, start_background_save,
-    start_due_save,
+    is_background_save_running, note_background_end, note_background_start, record_failed_start, record_figures,
+    record_moment, start_background_save, start_due_save,
 };
 pub use into_file::FileConsumer;
 
@@ -47,6 +47,7 @@ use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
 use crate::state::{HomeStandby, NEW_DATA, Server};
 use weft_config::{Config, id};
+use weft_modules::module::server_events::{EventKind, LoadingStep, PersistenceStep, ServerEvent};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 use weft_resp::command::write_command;
@@ -147,7 +148,7 @@ fn write(
         key_delay,
         module_form: ModuleRecordForm::Values,
     };
-    write_file(server, all, thread_index, home, &file)?;
+    write_file_with_events(server, all, thread_index, home, &file)?;
     log::notice!("DB saved on disk");
     server
         .persistence
@@ -164,6 +165,37 @@ struct WrittenFile<'f> {
     notes: &'f [AuxField],
     key_delay: KeyDelay,
     module_form: ModuleRecordForm,
+}
+
+/// Writes a file, and lets modules know of the beginning and the end.
+fn write_file_with_events(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    home: &mut Option<HomeStandby>,
+    file: &WrittenFile<'_>,
+) -> Result<(), SaveFailed> {
+    let begin = match file.purpose {
+        RdbFilePurpose::AofBase => PersistenceStep::SyncAofStart,
+        _ => PersistenceStep::SyncRdbStart,
+    };
+    let deliver = |all: &mut Exclusive<'_>, home: &mut Option<HomeStandby>, step| {
+        server.deliver_module_event_with(all, thread_index, home, EventKind::Persistence, || {
+            ServerEvent::Persistence(step)
+        });
+    };
+    deliver(all, home, begin);
+    let written = write_file(server, all, thread_index, home, file);
+    deliver(all, home, ended(written.is_ok()));
+    written
+}
+
+/// Returns the step that ends writing a file.
+pub(super) fn ended(is_written: bool) -> PersistenceStep {
+    match is_written {
+        true => PersistenceStep::Ended,
+        false => PersistenceStep::Failed,
+    }
 }
 
 fn write_file(
@@ -371,7 +403,7 @@ pub fn save_to(
         key_delay: KeyDelay::Configured,
         module_form: ModuleRecordForm::Values,
     };
-    write_file(server, all, thread_index, &mut None, &file)?;
+    write_file_with_events(server, all, thread_index, &mut None, &file)?;
     log::notice!("DB saved on disk");
     Ok(())
 }
@@ -407,7 +439,9 @@ pub fn load_from(
 fn drop_all_data(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: ThreadIndex) {
     let keyspace = &server.keyspace;
     let databases = DbIndex::all(keyspace.counts.databases());
+    deliver_flush(server, all, thread_index, &mut None, false);
     let taken = take_databases(&mut WholeKeyspace::Exclusive(all), databases, keyspace, thread_index);
+    deliver_flush(server, all, thread_index, &mut None, true);
     server.scripting.libraries.flush();
     drop(taken);
     invalidate_replaced_data(server, thread_index);
@@ -433,7 +467,7 @@ pub fn write_base_file(
     };
     // The thread that loads data at the start writes this file.
     let mut home = server.modules.exclusive_home.lock().take();
-    let written = write_file(server, all, thread_index, &mut home, &file);
+    let written = write_file_with_events(server, all, thread_index, &mut home, &file);
     *server.modules.exclusive_home.lock() = home;
     written
 }
@@ -467,12 +501,19 @@ fn load(
 ) -> Result<LoadedFile, RdbLoadError> {
     let was_loading = server.persistence.dumps.is_loading.swap(true, Ordering::Relaxed);
     assert!(!was_loading, "one file is loaded at a time");
+    let exists = path.as_path().exists();
+    if exists {
+        deliver_loading(server, all, thread_index, LoadingStep::RdbStart);
+    }
     let loaded = load_file(server, path, all, thread_index, how);
     server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
     if loaded.is_ok() {
         let home = server.modules.exclusive_home.lock().take();
         let home = report_loaded_keys(server, all, thread_index, home);
         *server.modules.exclusive_home.lock() = home;
+    }
+    if exists {
+        deliver_loading(server, all, thread_index, loading_ended(loaded.is_ok()));
     }
     loaded
 }
@@ -498,6 +539,39 @@ fn load_visibly(
     loaded
 }
 
+/// Lets modules look at all data before they are dropped, or after that.
+pub(super) fn deliver_flush(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    home: &mut Option<HomeStandby>,
+    has_ended: bool,
+) {
+    server.deliver_module_event_with(all, thread_index, home, EventKind::FlushDb, || ServerEvent::Flush {
+        has_ended,
+        is_sync: true,
+        db: None,
+    });
+}
+
+/// Lets modules know that data are loaded, or are loaded now.
+pub(super) fn deliver_loading(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    step: LoadingStep,
+) {
+    server.deliver_module_event(all, thread_index, EventKind::Loading, || ServerEvent::Loading(step));
+}
+
+/// Returns the step that ends loading.
+pub(super) fn loading_ended(is_loaded: bool) -> LoadingStep {
+    match is_loaded {
+        true => LoadingStep::Ended,
+        false => LoadingStep::Failed,
+    }
+}
+
 /// Loads a file.
 fn load_file(
     server: &Arc<Server>,
@@ -510,7 +584,10 @@ fn load_file(
     let now_ms = unix_ms();
     let progress = &server.replication.loading;
     let before = progress.loaded_bytes.load(Ordering::Relaxed);
-    let report = |bytes| progress.loaded_bytes.store(before + bytes, Ordering::Relaxed);
+    let report = |bytes| {
+        progress.loaded_bytes.store(before + bytes, Ordering::Relaxed);
+        server.send_loading_progress(true);
+    };
     let used_memory = |bytes| progress.used_memory_bytes.store(bytes, Ordering::Relaxed);
     let meanwhile = || server.serve_while_loading();
     let decode_modules = |records, all: Option<&mut Exclusive<'_>>| match all {
@@ -671,12 +748,11 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat, how: ReloadOp
     let keyspace = &server.keyspace;
     let databases = DbIndex::all(keyspace.counts.databases());
     let taken = how.should_flush.then(|| {
-        take_databases(
-            &mut WholeKeyspace::Exclusive(&mut all),
-            databases,
-            keyspace,
-            thread_index,
-        )
+        deliver_flush(server, &mut all, thread_index, &mut home, false);
+        let whole = &mut WholeKeyspace::Exclusive(&mut all);
+        let taken = take_databases(whole, databases, keyspace, thread_index);
+        deliver_flush(server, &mut all, thread_index, &mut home, true);
+        taken
     });
     if how.should_flush {
         server.scripting.libraries.flush();

@@ -12,6 +12,7 @@ use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{ReplicaChannel, ReplicaInfo, ReplicaSyncState};
 use crate::state::SyncRequest;
 use weft_config::id;
+use weft_modules::module::server_events::{self, EventKind, ServerEvent};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
@@ -168,6 +169,9 @@ impl PrimaryThread {
             known.last_heard_s = unix_ms() / 1000;
         });
         self.server.replication.update_too_few_replicas(&self.server.config);
+        server_events::send(EventKind::ReplicaChange, || ServerEvent::ReplicaChanged {
+            is_online: true,
+        });
         self.send_backlog(token);
     }
 
@@ -181,6 +185,11 @@ impl PrimaryThread {
                 replica.name
             ),
             false => log::notice!("Connection with replica {} lost.", replica.name),
+        }
+        if replica.progress == ReplicaSyncState::Online {
+            server_events::send(EventKind::ReplicaChange, || ServerEvent::ReplicaChanged {
+                is_online: false,
+            });
         }
         if let Some(tls) = &replica.connection.tls
             && replica.progress != ReplicaSyncState::ReceivingDump

@@ -22,6 +22,7 @@ mod libraries;
 mod link;
 mod load_plan;
 mod rdb_channel;
+mod replaced_data;
 mod temporary_dump;
 mod transfer;
 
@@ -329,6 +330,7 @@ impl ReplicaThread {
             state.resumable = true;
             state.down_since_s = None;
             repl.set_state_bits(ReplicationState::LINK_DOWN, false);
+            state.announce_link_up();
         })
     }
 
@@ -337,6 +339,7 @@ impl ReplicaThread {
         let repl = &self.server.replication;
         // In a newer role epoch this state is no longer ours to change.
         let _ = repl.in_role_epoch(role_epoch, |state| {
+            state.announce_link_down();
             state.phase = LinkState::Connect;
             state.down_since_s.get_or_insert(unix_ms() / 1000);
             repl.set_state_bits(ReplicationState::LINK_DOWN, true);

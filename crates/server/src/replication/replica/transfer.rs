@@ -26,11 +26,10 @@ use weft_base::{DbIndex, ReplicationOffset, RoleEpoch, SlotIndex, ThreadIndex};
 use super::libraries::load_libraries;
 use super::link::{LinkFailure, PrimaryLink};
 use super::load_plan::{LoadPlan, load_plan};
+use super::replaced_data::{deliver_start_of_load, free_old_data, give_up_data, send_end_of_load, take_all_data};
 use super::temporary_dump::TemporaryDump;
 use crate::dispatch::thread::ThreadState;
-use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::flush::{DetachedTables, take_databases};
 use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::{Exclusive, Seat, ready_keys};
 use crate::notify::messages::invalidate_replaced_data;
@@ -135,6 +134,7 @@ pub fn receive_in_transfer_phase(
     server.replication.stream_db.store(db.get(), Ordering::Relaxed);
     let open_slots = std::mem::take(&mut dump.loaded.position.open_slots);
     install(server, seat, link.role_epoch(), dump, loading, id, offset)?;
+    send_end_of_load(server, plan.serves_old_data, true);
     if let Some(cluster) = &server.cluster {
         cluster.apply_slots_in_migration(&open_slots);
     }
@@ -437,6 +437,9 @@ fn load<'l>(
     })?;
     let loading = begin_loading(server, seat, role_epoch, plan)?;
     let loaded = load_into_staging(server, seat, role_epoch, &mut opened);
+    if loaded.is_err() {
+        send_end_of_load(server, plan.serves_old_data, false);
+    }
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err((offset, fault)) => {
@@ -578,6 +581,7 @@ fn begin_loading(
     if !plan.keeps_old_until_loaded {
         log::notice!("RDB signature and version check passed. Flushing old data");
     }
+    let mut home = snapshot::summon_home(server, seat);
     let begun = run_exclusive(server, seat, role_epoch, |all, row| {
         if server.is_loading() {
             return None;
@@ -595,11 +599,11 @@ fn begin_loading(
             repl.replicas.backlog().close();
             role::disconnect_replicas(server);
             server.scripting.libraries.flush();
-            let databases = DbIndex::all(server.keyspace.counts.databases());
-            let taken = take_databases(&mut WholeKeyspace::Exclusive(all), databases, &server.keyspace, row);
+            let taken = take_all_data(server, all, row, &mut home);
             invalidate_replaced_data(server, row);
             taken
         });
+        deliver_start_of_load(server, all, row, &mut home, plan.serves_old_data);
         Some((state, taken))
     })?;
     let Some((state, taken)) = begun else {
@@ -611,24 +615,6 @@ fn begin_loading(
         free_old_data(server, taken);
     }
     Ok(state)
-}
-
-/// Records that the keyspace no longer holds this server's data. The files of that data stay as they are until new data
-/// is installed, also if the load fails, and nothing is appended to them. Called in exclusive mode, before the snapshot
-/// in progress is cancelled: a snapshot that starts later is not cancelled, and its owner checks what is recorded here.
-fn give_up_data(server: &Server) {
-    server.replication.is_data_given_up.store(true, Ordering::Release);
-    if server.persistence.aof.mark_data_replaced() {
-        server.keyspace.hooks.set(Hooks::LOG_FILE, false);
-    }
-}
-
-/// Frees old data: in the background with `replica-lazy-flush`, on this thread otherwise. No worker waits for this
-/// thread.
-fn free_old_data(server: &Server, taken: DetachedTables) {
-    if server.config.boolean(id::REPLICA_LAZY_FLUSH) {
-        server.background.lazyfree.free(taken.keys, 0, Box::new(taken.tables));
-    }
 }
 
 /// Tells modules of the new data, and adds the keys that blocked clients wait for to the thread's ready keys.

@@ -10,6 +10,7 @@ use crate::dispatch::memory_limit;
 use crate::dispatch::modules::home::EXPIRY_SLICE;
 use crate::keyspace::{expiry, writable_replica_keys};
 use crate::net::client::{Client, ClientFlags};
+use crate::net::client_info::send_client_event;
 use crate::net::connection::ConnectionState;
 use crate::net::kill_mark::KillMark;
 use crate::notify::messages::{NotificationSender, remove_all_registrations};
@@ -258,6 +259,7 @@ impl Worker {
             // In this order: a thread that serves waiting clients finds the client killed or its wait claimed.
             self.abandon_wait(connection.client.id);
             self.server().clients.directory.remove_client(&connection.client);
+            send_client_event(&connection.client, false);
             self.abandon_parts(connection.client.id, connection.state);
             self.departures.remove(&connection.client.id);
             self.ready_tokens.retain(|other| *other != token);

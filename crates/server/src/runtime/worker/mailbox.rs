@@ -5,6 +5,7 @@ use crate::dispatch::memory_limit;
 use crate::keyspace::effects::ClientNotification;
 use crate::net::client::Client;
 use crate::net::client::ClientFlags;
+use crate::net::client_info::send_client_event;
 use crate::net::connection::Connection;
 use crate::net::listeners::AcceptedConnection;
 use crate::observability::memory;
@@ -126,6 +127,8 @@ impl Worker {
             } => self.resume_with_client_snapshots(client, park_id, client_snapshots),
             Message::LibrariesPrepared { client, park_id, loads } => self.resume_with_libraries(client, park_id, loads),
             Message::CloseClient(client) => self.close_client(client),
+            Message::RenameClient(client, name) => self.rename_client(client, name),
+            Message::DescribeClients => self.describe_clients(),
             Message::EndWait {
                 client,
                 wait_state: waiting,
@@ -170,6 +173,7 @@ impl Worker {
         }
         client.flags.set(ClientFlags::TLS, tls.is_some());
         server.clients.directory.add(id, self.id);
+        send_client_event(&client, true);
         let mut connection = Box::new(Connection::new(client));
         connection.tls = tls;
         let unsent = Default::default();

@@ -38,6 +38,7 @@ use crate::state::{ClientVisitor, HOME_WORKER, HomeJob, Message, SentQuery, Serv
 use parking::{AbandonedParts, Departure, PartialReplies};
 use pending_sends::PendingSends;
 use waits::{ClientWait, Waits};
+use weft_modules::module::server_events::{self, EventKind, ServerEvent};
 use weft_modules::module::timers;
 use weft_modules::session::lending::LentJob;
 use weft_os::atomic::Ordering;
@@ -48,6 +49,7 @@ mod client_eviction;
 mod deliveries;
 mod demotion;
 mod departing_slots;
+mod described_clients;
 mod housekeeping;
 mod input;
 mod mailbox;
@@ -206,6 +208,8 @@ pub struct Worker {
     events: Vec<Event>,
     mail: Vec<Message>,
     is_expiring: bool,
+    /// `true` if modules know that this worker, the home worker, is about to wait for events.
+    has_announced_sleep: bool,
     /// A worker to which this one has sent, by itself, more mail than it can read at the moment.
     overloaded_worker: Option<ThreadIndex>,
     grace_period: Option<Duration>,
@@ -284,6 +288,7 @@ impl Worker {
             events: Vec::new(),
             mail: Vec::new(),
             is_expiring: false,
+            has_announced_sleep: false,
             overloaded_worker: None,
             grace_period: None,
             next_sweep_ms: 0,
@@ -318,7 +323,9 @@ impl Worker {
         }
         let patience = loop {
             self.sleep_if_all_refused();
+            self.announce_sleep();
             self.wait_for_events(self.next_timeout());
+            self.announce_end_of_sleep();
             let start = Instant::now();
             let server = &self.thread.server;
             let began_ns = start.duration_since(server.lifecycle.started).as_nanos() as u64;
@@ -345,6 +352,29 @@ impl Worker {
         for token in tokens {
             self.close(token);
         }
+    }
+
+    /// Lets modules know that the home worker is about to wait for events.
+    fn announce_sleep(&mut self) {
+        if self.id == HOME_WORKER && server_events::is_subscribed(EventKind::EventLoop) && self.home_jobs.is_empty() {
+            self.has_announced_sleep = true;
+            self.push_event_loop_event(false);
+            self.run_home_jobs();
+        }
+    }
+
+    /// Lets modules know that the home worker has waited, if they know that it was about to.
+    fn announce_end_of_sleep(&mut self) {
+        if std::mem::take(&mut self.has_announced_sleep) {
+            self.push_event_loop_event(true);
+        }
+    }
+
+    fn push_event_loop_event(&mut self, has_slept: bool) {
+        let event = ServerEvent::EventLoop { has_slept };
+        self.home_jobs.push_back(Box::new(move |home| {
+            home.with_session(&mut |session| server_events::deliver(session, &event));
+        }));
     }
 
     /// Sleeps for a moment if all remaining work waits for leases: the thread that holds them may need this core.
@@ -597,13 +627,21 @@ impl Worker {
             return;
         }
         self.send_pending_before_gate();
-        home::run_jobs(
-            &mut self.thread,
-            &mut self.seat,
-            &mut self.home_jobs,
-            &mut self.clients,
-            self.home_requester,
-        );
+        // A command of a client that has caused jobs comes after them, so all those that are there run.
+        let mut left = self.home_jobs.len();
+        while left > 0 {
+            let has_run = home::run_jobs(
+                &mut self.thread,
+                &mut self.seat,
+                &mut self.home_jobs,
+                &mut self.clients,
+                self.home_requester,
+            );
+            left = match has_run {
+                true => left.saturating_sub(home::MAX_JOBS_AT_ONCE).min(self.home_jobs.len()),
+                false => 0,
+            };
+        }
         self.server().stats.activities.end(self.thread.thread_index);
         self.deliver_notifications();
         self.deliver_module_waits();
@@ -627,6 +665,7 @@ impl Worker {
             self.ready_tokens.push(token);
         }
         self.release_input_buffer(token);
+        self.describe_client_if_changed(token);
         if let Some(connection) = self.clients.connection(token) {
             self.pending_sends.add(token, connection.output.bytes.len());
         }

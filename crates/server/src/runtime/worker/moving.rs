@@ -15,6 +15,7 @@ use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::observability::metrics::Counter;
 use crate::state::{BlockedCommand, HOME_WORKER, Message};
+use weft_modules::module::home_commands;
 
 /// Clients whose messages would be out of order if the connection moved.
 const NEVER_MOVED: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
@@ -140,10 +141,11 @@ impl Worker {
             return false;
         }
         let waits = &self.waits;
+        let stay_at_home = home_commands::are_required();
         self.clients.connection(token).is_some_and(|connection| {
             let idle = connection.state == ConnectionState::Ready || waits.is_waiting_for_keys(connection.client.id);
             let stays = connection.client.flags.intersects(NEVER_MOVED) || connection.has_used_modules;
-            idle && !stays && !connection.is_in_batch && connection.output.is_empty()
+            idle && !stays && !stay_at_home && !connection.is_in_batch && connection.output.is_empty()
         })
     }
 

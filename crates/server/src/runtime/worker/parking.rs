@@ -514,6 +514,7 @@ impl Worker {
 
     /// Lets a connection continue after its wait.
     pub(crate) fn resume_connection(&mut self, token: usize) {
+        self.describe_client_if_changed(token);
         let Some(connection) = self.clients.connection(token) else {
             return;
         };

@@ -171,10 +171,13 @@ fn a_node_knows_its_cluster() {
     assert!(nodes.starts_with(&format!("(({id} ")), "{nodes}");
     assert!(nodes.ends_with(&format!(" {} 3 1))", server.port)), "{nodes}");
     assert_eq!(client.call(&["SET", "k", "v"]), "CLUSTERDOWN Hash slot not served");
-    // Modules cannot switch redirections off, or send messages, yet.
     assert_eq!(client.call(&["clusterfunctions.flags", "4"]), "OK");
-    assert_eq!(client.call(&["SET", "k", "v"]), "CLUSTERDOWN Hash slot not served");
-    assert_eq!(client.call(&["clusterfunctions.send"]), "1");
+    assert_eq!(
+        client.call(&["SET", "k", "v"]),
+        "OK",
+        "a module has switched redirections off"
+    );
+    assert_eq!(client.call(&["clusterfunctions.send"]), "0", "there are no other nodes");
 
     let alone = super::start(1, "cluster_functions");
     let mut client = Client::connect(alone.port);
@@ -182,6 +185,7 @@ fn a_node_knows_its_cluster() {
         assert_eq!(client.call(&[&format!("clusterfunctions.{command}")]), "-");
     }
     assert_eq!(client.call(&["clusterfunctions.size"]), "0");
+    assert_eq!(client.call(&["clusterfunctions.send"]), "1", "there is no cluster");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod engines;
 mod fork;
 mod functions;
 mod home_way;
+mod hooks;
 mod key_events;
 mod keys;
 mod lifecycle;

@@ -10,12 +10,17 @@ use weft_config as config;
 /// # Errors
 /// If a byte is not a visible ASCII character. Bytes after a zero byte are not checked, because no line shows them.
 pub fn check_name(name: &[u8]) -> CommandResult {
-    if is_printable(name) {
+    if is_valid_name(name) {
         return Ok(());
     }
     Err(CommandError::constant(
         "ERR Client names cannot contain spaces, newlines or special characters.",
     ))
+}
+
+/// Returns `true` if clients may have this name.
+pub fn is_valid_name(name: &[u8]) -> bool {
+    is_printable(name)
 }
 
 fn is_printable(value: &[u8]) -> bool {

@@ -24,7 +24,7 @@ pub use section::InfoSection;
 use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
 use weft_config::{REDIS_VERSION, id};
-use weft_modules::module::{loading, options, shared};
+use weft_modules::module::{command_filters, loading, options, shared};
 use weft_os::atomic::Ordering;
 
 /// Figures of the keyspace that are sampled under leases, by database.
@@ -252,7 +252,7 @@ fn module_lines(lines: &mut InfoLines) {
             module.name(),
             module.version.load(Ordering::Relaxed),
             module.api_version.load(Ordering::Relaxed),
-            0,
+            command_filters::count_of(&module),
             joined(shared::users_of(&module)),
             joined(shared::used_by(&module)),
             joined(options),

@@ -71,7 +71,7 @@ impl HashSession for ModuleSession<'_, '_> {
         if is_empty == Some(true) {
             self.edit_key(key, |write, _| {
                 if key_as_hash(write).is_some_and(HashRef::is_empty) {
-                    write.delete();
+                    write.delete_emptied();
                 }
             });
         }

@@ -12,6 +12,7 @@ use crate::commands::scripting::script::busy_error_of_run;
 use crate::commands::server::time;
 use crate::dispatch::accounting::CommandEnd;
 use crate::dispatch::admit::{WRITE_FLAGS, aof_write_error, rdb_save_error};
+use crate::dispatch::command_events::{self, RecordedEnd};
 use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::notifications::{Caller, queue_notifications};
 use crate::dispatch::record::{self, CommandLogThresholds};
@@ -205,6 +206,7 @@ impl Runner<'_, '_, '_> {
         self.thread.ticks = self.thread.timer.raw();
         self.send_monitor_line();
         self.command_count += 1;
+        self.dirty_before_call = self.thread.effects.dirty;
         if let Some(view) = &self.thread.view
             && let Err(error) = redirect::check_script_keys(
                 view,
@@ -376,6 +378,9 @@ impl Runner<'_, '_, '_> {
             let call = CommandCall { command, args, db };
             hot_keys::sample_keys(self.thread, call, &self.buffers.planned, nanoseconds);
         }
+        if command_events::are_heard() {
+            self.deliver_end(command, *args, nanoseconds, error.is_some());
+        }
         match error {
             None => self.record_success(command, nanoseconds),
             Some(error) => {
@@ -394,6 +399,16 @@ impl Runner<'_, '_, '_> {
         if self.thread.for_script {
             self.wait_for_full_mailbox();
         }
+    }
+
+    /// Lets modules know how a command has ended.
+    #[cold]
+    fn deliver_end(&mut self, command: &'static Command<Binding>, args: Args<'_>, nanoseconds: u64, failed: bool) {
+        let end = RecordedEnd { nanoseconds, failed };
+        let held = self.access.as_held_leases();
+        let changes = self.thread.effects.dirty.saturating_sub(self.dirty_before_call);
+        let call = (command, args);
+        modules::command_results::deliver_within(self.thread, held, &mut self.client, call, end, changes);
     }
 
     /// Checks the run after commands that take long: between two checks by Lua's hook there may be hundreds of them.

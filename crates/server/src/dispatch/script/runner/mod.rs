@@ -17,6 +17,7 @@ use weft_resp::{ArgRange, Args, Protocol, Reply};
 use crate::commands::context::Binding;
 use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
 use crate::commands::scripting::module_calls;
+use crate::dispatch::modules::filters;
 use crate::dispatch::notifications::monitor_line_of_unit;
 use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory, run_parameters};
 use crate::dispatch::script::session::{DebuggedHost, KeyCopier};
@@ -35,6 +36,7 @@ use crate::propagation::LogTarget;
 use crate::state::Server;
 use weft_command_table::registry::{Command, Lookup};
 use weft_modules::module::loading;
+use weft_modules::objects::arguments::CommandWords;
 use weft_os::time::Instant;
 use weft_scripting as scripting;
 use weft_scripting::{
@@ -149,6 +151,8 @@ pub struct Runner<'r, 'h, 'p> {
     monitor_line: Option<Vec<u8>>,
     /// The number of commands that it has run.
     pub(super) command_count: u64,
+    /// The number of changes before the command that runs.
+    pub(super) dirty_before_call: u64,
     /// The time that its commands have taken since the run was last checked between two of them.
     unchecked_ns: u64,
     /// Entries of the command log and of ACL LOG, held back like the outcomes of commands.
@@ -228,6 +232,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             shown_time: None,
             monitor_line: None,
             command_count: 0,
+            dirty_before_call: 0,
             unchecked_ns: 0,
             pending_logs: Vec::new(),
             thread,
@@ -463,6 +468,13 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
 }
 
 impl Runner<'_, '_, '_> {
+    /// Lets the filters of modules see a command. Returns its words if they have changed them.
+    #[cold]
+    fn filter_call(&mut self, args: Args<'_>) -> Option<CommandWords> {
+        let held = self.access.as_held_leases();
+        filters::apply_in_script(self.thread, held, &mut self.client, args)
+    }
+
     /// Stops the script if it calls a command of a module that needs more than it holds: the script restarts on the
     /// home worker, in exclusive mode. If it has made lasting changes already, the command is refused.
     #[inline]
@@ -508,6 +520,11 @@ impl Host for Runner<'_, '_, '_> {
             self.release_gate_briefly();
         }
         let args = Args::new(request, ranges);
+        let changed = match filters::exist() {
+            true => self.filter_call(args),
+            false => None,
+        };
+        let args = changed.as_ref().map_or(args, CommandWords::args);
         let done = loop {
             if !self.refresh_permissions() {
                 self.run.stop(StopReason::Shutdown);
