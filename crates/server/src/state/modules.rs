@@ -12,7 +12,7 @@ use weft_os::sync::Mutex;
 use weft_os::sync::mpsc;
 
 use super::blocked_calls::BlockedCalls;
-use super::serial_turn::SerialTurn;
+use super::serial_permit::SerialPermit;
 use super::{HOME_WORKER, Message, Server};
 use crate::keyspace::Exclusive;
 
@@ -21,8 +21,8 @@ use crate::keyspace::Exclusive;
 pub struct Modules {
     /// The calls that are blocked.
     pub calls: BlockedCalls,
-    /// The turn of serial commands.
-    pub serial_turn: SerialTurn,
+    /// The permit of serial commands.
+    pub serial_permit: SerialPermit,
     /// The text that clients get while a module gives way to them; `None` for the usual one.
     busy_reply: Mutex<Option<String>>,
     /// `true` while the modules of the configuration are loaded.

@@ -75,6 +75,28 @@ static int hash(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
 }
 
 /* Changes nothing, but lets watches and caches believe it. */
+/* PROVIDE key field bytes: sets a field to bytes that belong to the module, and frees them. Replies with the results. */
+static int provide(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    if (argc != 4) return ValkeyModule_WrongArity(ctx);
+    ValkeyModule_AutoMemory(ctx);
+    ValkeyModuleKey *key = ValkeyModule_OpenKey(ctx, argv[1], VALKEYMODULE_READ | VALKEYMODULE_WRITE);
+    size_t length;
+    const char *text = ValkeyModule_StringPtrLen(argv[3], &length);
+    char *bytes = ValkeyModule_Alloc(length);
+    memcpy(bytes, text, length);
+    int result = ValkeyModule_HashSetStringRef(key, argv[2], bytes, length);
+    ValkeyModule_Free(bytes);
+    return ValkeyModule_ReplyWithLongLong(ctx, result);
+}
+
+/* PROVIDED key field */
+static int is_provided(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    if (argc != 3) return ValkeyModule_WrongArity(ctx);
+    ValkeyModule_AutoMemory(ctx);
+    return ValkeyModule_ReplyWithLongLong(
+        ctx, ValkeyModule_HashHasStringRef(ValkeyModule_OpenKey(ctx, argv[1], VALKEYMODULE_READ), argv[2]));
+}
+
 static int touch(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     if (argc != 2) return ValkeyModule_WrongArity(ctx);
     ValkeyModule_SignalModifiedKey(ctx, argv[1]);
@@ -119,6 +141,8 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     KEY_COMMAND("keyfunctions.range", range, "readonly");
     KEY_COMMAND("keyfunctions.hash", hash, "write");
     KEY_COMMAND("keyfunctions.touch", touch, "write");
+    KEY_COMMAND("keyfunctions.provide", provide, "write");
+    KEY_COMMAND("keyfunctions.provided", is_provided, "readonly");
     KEY_COMMAND("keyfunctions.database", database, "write");
     COMMAND("keyfunctions.scan", scan);
     return VALKEYMODULE_OK;

@@ -186,3 +186,21 @@ fn fields_keep_their_order_while_a_listpack_is_reported() {
     let fields = hash.iter(0).map(|record| (record.key.to_vec(), record.value.to_vec()));
     assert!(fields.eq(expected));
 }
+
+#[test]
+fn provided_fields_are_noted_until_they_change() {
+    let mut hash = Hash::new(HashEncoding::Listpack);
+    hash.set(b"f", b"1", FieldExpiry::At(100), 0);
+    hash.set(b"g", b"2", FieldExpiry::Never, 0);
+    hash.note_provided(b"missing");
+    hash.note_provided(b"f");
+    hash.note_provided(b"g");
+    let noted = |hash: &Hash, now_ms| [b"f", b"g", b"h"].map(|name| hash.is_provided(name, now_ms));
+    assert_eq!(noted(&hash, 0), [true, true, false]);
+    assert_eq!(noted(&hash, 101), [false, true, false], "it has expired");
+    hash.set(b"g", b"3", FieldExpiry::Keep, 0);
+    assert_eq!(noted(&hash, 0), [true, false, false]);
+    hash.remove(b"f", 0);
+    hash.set(b"f", b"4", FieldExpiry::Never, 0);
+    assert_eq!(noted(&hash, 0), [false; 3]);
+}

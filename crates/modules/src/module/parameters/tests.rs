@@ -1,3 +1,5 @@
+//! Tests of the forms of values.
+
 use super::kind::{Notation, print_choices, read_choices};
 use super::{ParameterFlags, queue_setting};
 

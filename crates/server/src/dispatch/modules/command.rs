@@ -48,7 +48,7 @@ pub fn run(
 
 /// Runs a serial or slot-safe command under the leases of its keys.
 ///
-/// A serial command holds the turn of [`SerialTurn`](crate::state::serial_turn::SerialTurn) as well. The turn and the
+/// A serial command holds the [`SerialPermit`](crate::state::serial_permit::SerialPermit), too. The permit and the
 /// leases are both attempted, and a refused one gives the other back: no thread waits for one while it holds the other.
 pub fn run_leased<'p>(
     thread: &mut ThreadState,
@@ -60,18 +60,17 @@ pub fn run_leased<'p>(
 ) -> Outcome {
     let failures = connection.lease_failures;
     let is_serial = |command: &ModuleCommand| command.concurrency() == Concurrency::Serial;
-    let server = thread.server.clone();
-    let _turn = match request.binding.module_command.is_some_and(is_serial) {
-        false => None,
-        true => match server
-            .modules
-            .serial_turn
-            .try_begin(thread.thread_index, failures, thread.now_ms)
-        {
-            None => return Outcome::Contended,
-            turn => turn,
-        },
-    };
+    let server;
+    // Held until the command has ended.
+    let mut held_permit = None;
+    if request.binding.module_command.is_some_and(is_serial) {
+        server = thread.server.clone();
+        let permit = &server.modules.serial_permit;
+        held_permit = permit.try_take(thread.thread_index, failures, thread.now_ms);
+        if held_permit.is_none() {
+            return Outcome::Contended;
+        }
+    }
     let Some(has_marked_slots) = lease_slots(pass, keys, &mut thread.order, many, failures) else {
         return Outcome::Contended;
     };
@@ -94,6 +93,7 @@ pub fn run_leased<'p>(
     let access = (SessionAccess::Leased(&mut leases), Some(pass));
     let outcome = run_with_access(thread, access, request, keys, connection, None);
     (*many, thread.script_lease_indices) = leases.into_memory();
+    drop(held_permit);
     outcome
 }
 

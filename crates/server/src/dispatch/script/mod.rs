@@ -120,10 +120,7 @@ pub fn run_leased<'p>(
     if modules::engines::runs_in_engine(&thread.server, request.command, request.args(&connection.input)) {
         return refuse_elsewhere(connection);
     }
-    if thread.for_script && thread.tunables.max_memory != 0 {
-        // A worker ensured this before it admitted the command; this may be much later.
-        memory_limit::evict_to_limit(thread, pass);
-    }
+    evict_on_script_thread(thread, pass);
     if connection.awaited_thaw == Some(thread.server.keyspace.pinned.thaws()) {
         return Outcome::Contended;
     }
@@ -188,6 +185,14 @@ pub fn run_leased<'p>(
     }
     (*many, thread.script_lease_indices) = leases.into_memory();
     outcome
+}
+
+/// Evicts keys until memory is below its limit, on a script thread.
+fn evict_on_script_thread(thread: &mut ThreadState, pass: &GatePassage<'_>) {
+    if thread.for_script && thread.tunables.max_memory != 0 {
+        // A worker ensured this before it admitted the command; this may be much later.
+        memory_limit::evict_to_limit(thread, pass);
+    }
 }
 
 /// Returns `true` if a script that may not end is expected to make lasting changes on the only worker, which could

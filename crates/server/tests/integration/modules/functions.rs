@@ -39,6 +39,46 @@ fn keys_have_expiries_ranges_fields_and_databases() {
 }
 
 #[test]
+fn fields_that_a_module_provides_are_noted_until_they_change() {
+    for workers in [1, 4] {
+        let server = start(workers, "key_functions");
+        let mut client = Client::connect(server.port);
+        let is_provided = |client: &mut Client| client.call(&["keyfunctions.provided", "h", "f"]);
+        let provide = ["keyfunctions.provide", "h", "f", "bytes of the module"];
+        assert_eq!(client.call(&provide), "1", "there is no hash");
+        assert_eq!(client.call(&["HSET", "h", "f", "1", "g", "2"]), "2");
+        assert_eq!(is_provided(&mut client), "0");
+        for change in [
+            &["HSET", "h", "f", "3"][..],
+            &["HINCRBY", "h", "n", "1"],
+            &["HDEL", "h", "f"],
+            &["RENAME", "h", "i"],
+        ] {
+            client.call(&["DEL", "h"]);
+            client.call(&["HSET", "h", "f", "1", "g", "2"]);
+            client.call(&["HPEXPIRE", "h", "100000", "FIELDS", "1", "f"]);
+            assert_eq!(client.call(&provide), "0");
+            assert_eq!(client.call(&["HGET", "h", "f"]), "bytes of the module");
+            assert_ne!(
+                client.call(&["HPTTL", "h", "FIELDS", "1", "f"]),
+                "(-1)",
+                "the expiry stays"
+            );
+            assert_eq!(is_provided(&mut client), "1");
+            client.call(change);
+            let expected = if change[2] == "n" { "1" } else { "0" };
+            let expected = if change[0] == "RENAME" { "1" } else { expected };
+            let key = if change[0] == "RENAME" { "i" } else { "h" };
+            assert_eq!(
+                client.call(&["keyfunctions.provided", key, "f"]),
+                expected,
+                "{change:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_signal_of_a_change_fails_transactions_that_watch_the_key() {
     let server = start(4, "key_functions");
     let (mut watcher, mut client) = (Client::connect(server.port), Client::connect(server.port));
