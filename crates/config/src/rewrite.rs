@@ -212,9 +212,11 @@ impl ConfigDocument {
             None if name.eq_ignore_ascii_case(b"user") => Some(LineOwner::Users),
             None if name.eq_ignore_ascii_case(b"loadmodule") => Some(LineOwner::Modules),
             None if is_directive(name) => None,
-            None if let Some(index) = position_of(settings, name) => Some(LineOwner::ModuleSetting(index)),
-            // Settings of modules that are not loaded any more are among these.
-            None => return self.lines.push([NOT_UNDERSTOOD, line].concat()),
+            // Settings of modules that are not loaded any more are among those without an owner.
+            None => match position_of(settings, name) {
+                Some(index) => Some(LineOwner::ModuleSetting(index)),
+                None => return self.lines.push([NOT_UNDERSTOOD, line].concat()),
+            },
         };
         if let Some(owner) = owner {
             self.unused_lines.entry(owner).or_default().push_back(self.lines.len());

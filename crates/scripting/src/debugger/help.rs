@@ -149,7 +149,10 @@ pub(super) fn lines() -> Vec<Vec<u8>> {
 fn wrapped(text: &str, width: usize) -> Vec<&str> {
     let (mut lines, mut rest) = (Vec::new(), text);
     while rest.len() > width {
-        let width = rest.floor_char_boundary(width);
+        let width = (1..=width)
+            .rev()
+            .find(|end| rest.is_char_boundary(*end))
+            .unwrap_or(rest.len());
         let end = rest[..width].rfind(' ').unwrap_or(width);
         lines.push(&rest[..end]);
         rest = rest[end..].trim_start_matches(' ');

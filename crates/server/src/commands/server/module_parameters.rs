@@ -11,14 +11,14 @@ use crate::commands::error::CommandError;
 use crate::observability::log;
 use crate::runtime::config_changes::{self, ConfigSetError};
 use weft_config::{ModuleSetting, ParameterFlags, SetError, SetPermissions, is_glob_pattern};
-use weft_modules::module::parameters::{self, Parameter, Refusal};
+use weft_modules::module::parameters::{self, Parameter, Refusal, Setting};
 use weft_resp::glob;
 
 /// Returns the names and values of the parameters of modules that match one of the patterns, each once.
 ///
 /// # Errors
 /// If modules cannot be called here.
-pub fn matching(ctx: &mut Context<'_, '_>, patterns: &[&[u8]]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, CommandError> {
+pub fn matching(ctx: &mut Context<'_, '_>, patterns: &[&[u8]]) -> Result<Vec<Setting>, CommandError> {
     let mut found: Vec<(Vec<u8>, Arc<Parameter>)> = Vec::new();
     let mut add = |name: &[u8], parameter: Arc<Parameter>| {
         if !found.iter().any(|(_, known)| Arc::ptr_eq(known, &parameter)) {

@@ -168,7 +168,11 @@ fn code_is_freed_when_nothing_needs_it() {
 
 #[test]
 fn libraries_are_in_files_and_in_streams() {
-    let mut primary = start_with(4, &[&["engine"]], &["--appendonly", "yes"]);
+    let mut primary = start_with(
+        4,
+        &[&["engine"]],
+        &["--appendonly", "yes", "--enable-debug-command", "yes"],
+    );
     let replica = start(4, "engine");
     let mut client = connect(&primary);
     assert_eq!(client.call(&["FUNCTION", "LOAD", LIBRARY]), "lib");

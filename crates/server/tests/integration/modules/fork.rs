@@ -39,7 +39,7 @@ fn a_child_sees_the_data_of_one_moment() {
         assert_eq!(other.call(&["GET", "k"]), "after");
         assert!(!exists(&pid), "it was waited for");
         // The pipe was read by one of the calls of `fork.state`.
-        assert_eq!(client.call(&["fork.start", "0", "0"]).parse::<u32>().is_ok(), true);
+        assert!(client.call(&["fork.start", "0", "0"]).parse::<u32>().is_ok());
         let mut text = String::new();
         wait_until("the second child has ended", || {
             let state = client.call(&["fork.state"]);
