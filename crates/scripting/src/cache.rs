@@ -1,11 +1,12 @@
 //! The script cache, keyed by digest. The least recently used scripts of EVAL are evicted when there are too many.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use sha1::{Digest as _, Sha1};
 
-use super::engines::EngineCode;
 use super::profile::ScriptProfile;
 use super::shebang::ScriptFlags;
 
@@ -26,6 +27,21 @@ pub fn digest_of(source: &[u8]) -> Digest {
     // Two digits for each of 20 bytes: the result always fits.
     let _ = hex::encode_to_slice(Sha1::digest(source), &mut digest);
     digest
+}
+
+/// Compiled code, and the name of its engine.
+#[derive(Clone)]
+pub struct EngineCode {
+    /// The name of the engine.
+    pub engine: Arc<str>,
+    /// The compiled code.
+    pub code: Arc<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for EngineCode {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "code of {}", self.engine)
+    }
 }
 
 /// A cached script.

@@ -2,14 +2,13 @@
 //! script of such an engine is compiled and run there. This crate keeps the scripts and libraries.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_os::sync::RwLock;
 use weft_os::time::Instant;
 
-use crate::cache::{Script, digest_of};
+use crate::cache::{EngineCode, Script, digest_of};
 use crate::libraries::{Library, LoadedFunction};
 use crate::profile::ScriptProfile;
 use crate::shebang::{self, ScriptFlags};
@@ -36,21 +35,6 @@ pub struct EngineFunction {
     pub flags: ScriptFlags,
     /// The compiled code.
     pub code: Arc<dyn Any + Send + Sync>,
-}
-
-/// Compiled code, and the name of its engine.
-#[derive(Clone)]
-pub struct EngineCode {
-    /// The name of the engine.
-    pub engine: Arc<str>,
-    /// The compiled code.
-    pub code: Arc<dyn Any + Send + Sync>,
-}
-
-impl fmt::Debug for EngineCode {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "code of {}", self.engine)
-    }
 }
 
 /// The engines of modules.

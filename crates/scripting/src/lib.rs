@@ -55,9 +55,9 @@ pub const SCRIPT_THREADS: usize = 8;
 /// memory.
 pub const SCRIPT_STACK_BYTES: usize = 16 << 20;
 
-pub use cache::{Script, ScriptCache};
+pub use cache::{EngineCode, Script, ScriptCache};
 pub use debugger::{Console, Debugger, DebuggerRequest, EngineCommandHelp};
-pub use engines::{EngineCode, EngineFunction, Engines, ScriptingEngine, is_lua};
+pub use engines::{EngineFunction, Engines, ScriptingEngine, is_lua};
 pub use exclusion::Requester;
 pub use interpreter::{
     CallResult, DebugSession, FunctionError, Host, Program, RunOutcome, ScriptKind, ScriptWords, begin_debugging,

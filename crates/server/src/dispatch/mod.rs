@@ -30,6 +30,7 @@ pub mod command_events;
 mod deferral;
 pub mod effects;
 pub mod ended_waits;
+mod engine_script;
 pub mod exclusion;
 mod exec_databases;
 mod exec_detached;

@@ -1,5 +1,7 @@
 //! The properties of a script that matter before it runs: its flags, and the queries of workers that it makes.
 
+use std::sync::Arc;
+
 use weft_base::SlotIndex;
 use weft_resp::Args;
 
@@ -15,10 +17,9 @@ use weft_command_table::registry::Command;
 use weft_config::id;
 use weft_modules::module::loading;
 use weft_scripting as scripting;
-use weft_scripting::{ScriptFlags, Scripts};
+use weft_scripting::{Library, Script, ScriptFlags, ScriptingEngine, Scripts};
 
 use super::leases::ANNOUNCE_AFTER_FAILURES;
-use super::modules::engines;
 use super::thread::ThreadState;
 
 /// The name that a command gives for its script.
@@ -35,6 +36,44 @@ pub(super) fn named<'a>(command: &Command<Binding>, args: Args<'a>) -> ScriptNam
         "evalsha" | "evalsha_ro" => ScriptName::Digest(args.argument(1)),
         _ => ScriptName::Function(args.argument(1)),
     }
+}
+
+/// A script or function of an engine that a command names.
+pub(super) enum NamedScript {
+    /// A source, which may have to be compiled.
+    Source(Arc<dyn ScriptingEngine>),
+    /// A cached script.
+    Cached(Arc<Script>),
+    /// A function, and its index in the library.
+    Function(Arc<Library>, usize),
+}
+
+/// Returns the script of an engine that a command names.
+pub(super) fn find_engine_script(server: &Server, command: &Command<Binding>, args: Args<'_>) -> Option<NamedScript> {
+    let scripts = &server.scripting;
+    if !scripts.engines.any_exist() {
+        return None;
+    }
+    match named(command, args) {
+        ScriptName::Source(source) => scripts.engine_of_source(source).map(NamedScript::Source),
+        ScriptName::Digest(digest) => {
+            let script = scripts.cache.find(digest)?;
+            script.engine.is_some().then_some(NamedScript::Cached(script))
+        }
+        ScriptName::Function(name) => {
+            let (library, index) = scripts.libraries.current().function(name)?;
+            library
+                .engine
+                .is_some()
+                .then_some(NamedScript::Function(library, index))
+        }
+    }
+}
+
+/// Returns `true` if a command runs a script of an engine.
+#[inline]
+pub fn runs_in_engine(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+    server.scripting.engines.any_exist() && find_engine_script(server, command, args).is_some()
 }
 
 /// Returns the flags of the script that a command would run, if it has any.
@@ -85,7 +124,7 @@ pub fn may_call_modules(server: &Server, command: &Command<Binding>, args: Args<
         return false;
     }
     let scripts = &server.scripting;
-    if engines::runs_in_engine(server, command, args) {
+    if runs_in_engine(server, command, args) {
         return true;
     }
     match named(command, args) {

@@ -33,8 +33,8 @@ use weft_modules::module::home_commands;
 use weft_os::sync::OnceLock;
 use weft_os::time::{SystemTime, UNIX_EPOCH};
 
+use super::engine_script::{EngineDebugger, EngineScript};
 use super::home_events::HomeEvents;
-use super::modules::engines::{EngineDebugger, EngineScript};
 use super::script_buffers::ScriptBuffers;
 use super::tunables::Tunables;
 

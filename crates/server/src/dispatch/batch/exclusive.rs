@@ -9,7 +9,7 @@ use crate::dispatch::exec_detached;
 use crate::dispatch::exec_libraries;
 use crate::dispatch::leased::run_exclusive_serving;
 use crate::dispatch::memory_limit;
-use crate::dispatch::modules::{self, command_results, engines, key_events};
+use crate::dispatch::modules::{self, command_results, key_events};
 use crate::dispatch::notifications::send_early_broadcasts;
 use crate::dispatch::plan::{CommandPlan, Plans, RequestKind};
 use crate::dispatch::queueing::{self, TransactionRole};
@@ -196,7 +196,7 @@ fn may_serve_meanwhile(thread: &ThreadState, request: &Request<'_>, connections:
         HandlerMode::Module => true,
         HandlerMode::Script => connections.connection(request.plan.token).is_some_and(|connection| {
             let args = request.args(&connection.input);
-            engines::runs_in_engine(&thread.server, request.command, args)
+            script_flags::runs_in_engine(&thread.server, request.command, args)
         }),
         HandlerMode::Leased | HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep => false,
     }

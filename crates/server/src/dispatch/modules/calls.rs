@@ -29,6 +29,7 @@ use crate::dispatch::accounting::{CommandEnd, record_command};
 use crate::dispatch::admit::{REPLAYING_CLIENTS, aof_write_error, rdb_save_error, unknown_command_error};
 use crate::dispatch::command_events::RecordedEnd;
 use crate::dispatch::effects::free_removed_values;
+use crate::dispatch::engine_script::EngineScript;
 use crate::dispatch::notifications::{Caller as NotificationCaller, queue_notifications};
 use crate::dispatch::plan::plan_write_keys;
 use crate::dispatch::record::{self, CommandLogThresholds};
@@ -55,7 +56,6 @@ use weft_modules::session::calls::{
 };
 use weft_scripting::ScriptFlags;
 
-use super::engines::EngineScript;
 use super::{ModuleCall, ModuleHost, ModuleSession, SessionAccess, command, filters, key_events};
 
 /// The number of values to be freed after which a call frees the memory that earlier ones left.

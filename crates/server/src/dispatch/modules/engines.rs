@@ -12,75 +12,26 @@ use weft_modules::module::engine_debugger;
 use weft_modules::module::engines::{CompiledCode, Engine, EngineCall, Subsystem};
 use weft_modules::objects::context::Caller;
 use weft_modules::objects::reply::FinishedReply;
-use weft_modules::session::engines::{CommandHelp, ConsoleInput, EngineConsole, EngineHost, EngineSession};
+use weft_modules::session::engines::{EngineConsole, EngineHost, EngineSession};
 use weft_modules::session::{self, Session, with_session};
 use weft_reactor::Output;
 use weft_resp::Args;
-use weft_scripting::{
-    Debugger, DebuggerRequest, EngineCommandHelp, EngineFunction, Library, RunParameters, Script, ScriptFlags,
-    ScriptKind, ScriptRun, ScriptingEngine,
-};
+use weft_scripting::{EngineFunction, RunParameters, Script, ScriptFlags, ScriptKind, ScriptRun, ScriptingEngine};
 
 use super::{ModuleCall, ModuleHost, ModuleSession, SessionAccess, command, home, reborrow_idle};
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
 use crate::commands::scripting::script::{NO_SCRIPT, busy_error_of_run};
 use crate::dispatch::accounting::write_error;
+use crate::dispatch::engine_script::EngineScript;
 use crate::dispatch::script::prepared::{check_flags, key_count, not_compiled, run_parameters};
-use crate::dispatch::script_flags::{ScriptName, named};
+use crate::dispatch::script_flags::{NamedScript, find_engine_script};
 use crate::dispatch::thread::{IdleTurns, ThreadState};
 use crate::keyspace::access::HeldLeases;
 use crate::net::client::{Client, ClientFlags};
 use crate::state::Server;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
-
-/// A script of an engine that runs.
-pub struct EngineScript {
-    /// The run, which clients may kill.
-    pub run: Arc<ScriptRun>,
-    /// `true` if it must not write.
-    pub is_read_only: bool,
-    /// `true` if it may run when memory is short.
-    pub allows_oom: bool,
-}
-
-/// A script or function of an engine that a command names.
-enum NamedScript {
-    /// A source, which may have to be compiled.
-    Source(Arc<dyn ScriptingEngine>),
-    /// A cached script.
-    Cached(Arc<Script>),
-    /// A function, and its index in the library.
-    Function(Arc<Library>, usize),
-}
-
-fn find(server: &Server, command: &Command<Binding>, args: Args<'_>) -> Option<NamedScript> {
-    let scripts = &server.scripting;
-    if !scripts.engines.any_exist() {
-        return None;
-    }
-    match named(command, args) {
-        ScriptName::Source(source) => scripts.engine_of_source(source).map(NamedScript::Source),
-        ScriptName::Digest(digest) => {
-            let script = scripts.cache.find(digest)?;
-            script.engine.is_some().then_some(NamedScript::Cached(script))
-        }
-        ScriptName::Function(name) => {
-            let (library, index) = scripts.libraries.current().function(name)?;
-            library
-                .engine
-                .is_some()
-                .then_some(NamedScript::Function(library, index))
-        }
-    }
-}
-
-/// Returns `true` if a command runs a script of an engine.
-#[inline]
-pub fn runs_in_engine(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    server.scripting.engines.any_exist() && find(server, command, args).is_some()
-}
 
 /// A script that is ready to run.
 struct PreparedScript {
@@ -161,7 +112,7 @@ pub fn run(
     output: &mut Output,
     mut idle: Option<&mut dyn IdleTurns>,
 ) -> Option<bool> {
-    let script = find(&thread.server, command, args)?;
+    let script = find_engine_script(&thread.server, command, args)?;
     let HeldLeases::Exclusive(all) = held else {
         // It has become one since the command was queued.
         let error = CommandError::constant("TRYAGAIN The scripting engine cannot be called here");
@@ -251,49 +202,6 @@ fn call_engine(
         with_session(session, || engine.end_debugging());
     }
     reply
-}
-
-/// The debugger of a script of an engine.
-pub struct EngineDebugger(pub Debugger);
-
-impl EngineConsole for EngineDebugger {
-    fn log(&mut self, line: &[u8], is_trimmed: bool) {
-        match is_trimmed {
-            true => self.0.log_trimmed(line.to_vec()),
-            false => self.0.log_line(line),
-        }
-    }
-
-    fn log_reply(&mut self, reply: &[u8]) {
-        self.0.log_readable_reply(reply);
-    }
-
-    fn log_help(&mut self, engine: &str, commands: &[CommandHelp]) {
-        let commands = commands.iter().map(|command| EngineCommandHelp {
-            name: command.name.clone(),
-            short_len: command.short_len,
-            parameters: command.parameters.clone(),
-            description: command.description.clone(),
-        });
-        self.0.log_engine_help(engine, &commands.collect::<Vec<_>>());
-    }
-
-    fn flush(&mut self) {
-        self.0.flush();
-    }
-
-    fn set_shown_bytes(&mut self, word: Option<&[u8]>) {
-        self.0.set_shown_bytes(word);
-    }
-
-    fn next_input(&mut self) -> ConsoleInput {
-        match self.0.next_request() {
-            DebuggerRequest::Words(words) => ConsoleInput::Words(words),
-            DebuggerRequest::Malformed => ConsoleInput::Invalid("protocol error"),
-            DebuggerRequest::TooLong => ConsoleInput::Invalid("max client buffer reached"),
-            DebuggerRequest::Disconnected => ConsoleInput::Disconnected,
-        }
-    }
 }
 
 impl EngineSession for ModuleSession<'_, '_> {

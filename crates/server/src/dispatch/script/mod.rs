@@ -93,7 +93,7 @@ use super::notifications::monitor_line_of_unit;
 use super::plan::plan_write_keys;
 use super::record::{self, CommandLogThresholds};
 use super::request::{Outcome, Request};
-use super::script_flags::busy_error;
+use super::script_flags::{busy_error, runs_in_engine};
 use super::slot_stats::{self, CommandCost};
 use super::thread::{IdleTurns, ThreadState};
 use super::{execution_order, memory_limit, modules, pins, serve};
@@ -117,7 +117,7 @@ pub fn run_leased<'p>(
     if session::must_run_in_session(&connection.client, request.command) {
         return session::begin_session(thread, request, connection);
     }
-    if modules::engines::runs_in_engine(&thread.server, request.command, request.args(&connection.input)) {
+    if runs_in_engine(&thread.server, request.command, request.args(&connection.input)) {
         return refuse_elsewhere(connection);
     }
     evict_on_script_thread(thread, pass);

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::{DebuggerSession, RETRY_PAUSE, end_unit};
 use crate::dispatch::accounting::{record_denial, write_error};
 use crate::dispatch::admit::Admission;
+use crate::dispatch::engine_script::EngineDebugger;
 use crate::dispatch::modules;
-use crate::dispatch::script_flags::busy_error;
+use crate::dispatch::script_flags::{busy_error, runs_in_engine};
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::access::HeldLeases;
 use crate::net::connection::Connection;
@@ -81,7 +82,7 @@ fn run_synchronously(session: &DebuggerSession, mut console: Box<dyn Console>, o
     match session.admit_again(&mut thread, &mut connection.client) {
         Admission::Run => {
             (thread.may_leave, thread.may_block) = (false, false);
-            thread.engine_debugger = Some(Box::new(modules::engines::EngineDebugger(debugger)));
+            thread.engine_debugger = Some(Box::new(EngineDebugger(debugger)));
             let (mut held, mut written) = (HeldLeases::Exclusive(&mut all), Output::new());
             let args = session.args();
             let client = &mut connection.client;
@@ -129,5 +130,5 @@ fn run_synchronously(session: &DebuggerSession, mut console: Box<dyn Console>, o
 /// Returns `true` if the script of a session is one of a module's engine.
 pub(super) fn is_for_engine(session: &DebuggerSession) -> bool {
     let server: &Arc<_> = &session.server;
-    modules::engines::runs_in_engine(server, session.command, session.args())
+    runs_in_engine(server, session.command, session.args())
 }
