@@ -440,7 +440,8 @@ pub fn stop_tracking(server: &Server, client: &mut Client) {
     }
 }
 
-/// Updates the hooks for keyspace events and removed keys to the configured classes and what modules have subscribed to.
+/// Updates the hooks for keyspace events and removed keys to the configured classes and what modules have subscribed
+/// to.
 pub fn update_event_hook(server: &Server) {
     let classes = server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
     let has_modules = module_events::subscribed_classes() != 0;

@@ -100,13 +100,10 @@ pub(super) fn run_plans_exclusively(
         }
     }
     let mut all = seat.exclusive();
-    let must_admit_again = begins_changed_passage(thread)
-        | (thread.home_events.include_changes()
-            && memory_limit::evict_for_modules(thread, &mut all, key_events::end_deletion));
+    let must_admit_again = begins_changed_passage(thread) | evicts_for_modules(thread, &mut all);
     run_first_plan(thread, &mut all, &request, keys, connections, must_admit_again);
-    let runs_further =
-        binding.mode == HandlerMode::Module || home_commands::are_required() || causes_home_events(thread, command);
-    let next = match runs_further {
+    let goes_on = binding.mode == HandlerMode::Module || causes_home_events(thread, command);
+    let next = match goes_on || home_commands::are_required() {
         true => run_further_module_plans(thread, &mut all, plans, connections, next),
         false => next,
     };
@@ -424,6 +421,11 @@ fn begins_changed_passage(thread: &mut ThreadState) -> bool {
     (thread.acl_version, thread.replication_state, thread.view_version) != admitted_by
         || thread.server.clients.pause.are_writes_paused(unix_ms())
         || thread.server.clients.pause.held_slots.is_any()
+}
+
+/// Evicts keys if modules get the events of that. Returns `true` if the limit of memory was checked.
+fn evicts_for_modules(thread: &mut ThreadState, all: &mut Exclusive<'_>) -> bool {
+    thread.home_events.include_changes() && memory_limit::evict_for_modules(thread, all, key_events::end_deletion)
 }
 
 /// Puts off a command that needs exclusive mode while scripts run on script threads. A worker does not wait at the gate

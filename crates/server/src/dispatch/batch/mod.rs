@@ -191,14 +191,9 @@ fn run_within<'p>(
             reply_invalid_request(thread, plan, &plans.ranges, connection);
             continue;
         };
-        thread
-            .home_events
-            .mark_transaction(connection.client.transaction.as_deref_mut());
-        let role = TransactionRole::for_command(&connection.client, command);
+        let role = role_of(thread, connection, command);
         let args = || plan.args_of(&plans.ranges, &connection.input);
-        if runs_at_home(thread, &role, command)
-            || needs_exclusive_mode(thread, &role, command, binding, &connection.client, args)
-        {
+        if needs_exclusive_mode(thread, &role, command, binding, &connection.client, args) {
             if exclusive::send_home(thread, plan, plans, &role, connection) {
                 continue;
             }
@@ -379,6 +374,14 @@ fn is_backlog_behind(thread: &ThreadState, connection: &mut Connection) -> bool 
     is_behind
 }
 
+/// Returns the role of a connection's next command. A transaction whose events modules get will run on the home worker.
+#[inline]
+fn role_of(thread: &ThreadState, connection: &mut Connection, command: &Command<Binding>) -> TransactionRole {
+    let transaction = connection.client.transaction.as_deref_mut();
+    thread.home_events.mark_transaction(transaction);
+    TransactionRole::for_command(&connection.client, command)
+}
+
 /// Returns `true` if a command runs on the home worker because modules have a part in all commands.
 #[inline]
 fn runs_at_home(thread: &ThreadState, role: &TransactionRole, command: &Command<Binding>) -> bool {
@@ -402,6 +405,9 @@ fn needs_exclusive_mode<'a>(
     client: &Client,
     args: impl FnOnce() -> Args<'a>,
 ) -> bool {
+    if runs_at_home(thread, role, command) {
+        return true;
+    }
     match role {
         TransactionRole::RunNow => match binding.mode {
             HandlerMode::Leased => binding.needs_modules() || causes_home_events(thread, command),

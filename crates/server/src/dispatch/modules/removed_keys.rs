@@ -1,8 +1,8 @@
 //! Keys that are removed, for modules that look at them before ([`crate::keyspace::removed_keys`]).
 //!
 //! While there are such modules, commands run on the home worker, in exclusive mode, and the modules look at the keys
-//! after the handler of the command, within its unit and before they get its keyspace events. Keys that another thread removes, because they have expired or are evicted,
-//! are a job for the home worker.
+//! after the handler of the command, within its unit and before they get its keyspace events. Keys that another thread
+//! removes, because they have expired or are evicted, are a job for the home worker.
 
 use weft_modules::module::server_events::{self, ServerEvent};
 use weft_modules::session::Session;

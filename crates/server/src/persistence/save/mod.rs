@@ -7,6 +7,7 @@
 mod ending;
 mod in_background;
 mod into_file;
+mod module_events;
 
 pub use ending::{abort_shutdown, begin_shutdown};
 pub use in_background::{
@@ -15,6 +16,7 @@ pub use in_background::{
     record_moment, start_background_save, start_due_save,
 };
 pub use into_file::FileConsumer;
+pub(super) use module_events::{deliver_flush, deliver_loading, loading_ended};
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -537,39 +539,6 @@ fn load_visibly(
     server.modules.load_excludes_runs.store(false, Ordering::Relaxed);
     server.replication.set_state_bits(ReplicationState::LOADING, false);
     loaded
-}
-
-/// Lets modules look at all data before they are dropped, or after that.
-pub(super) fn deliver_flush(
-    server: &Arc<Server>,
-    all: &mut Exclusive<'_>,
-    thread_index: ThreadIndex,
-    home: &mut Option<HomeStandby>,
-    has_ended: bool,
-) {
-    server.deliver_module_event_with(all, thread_index, home, EventKind::FlushDb, || ServerEvent::Flush {
-        has_ended,
-        is_sync: true,
-        db: None,
-    });
-}
-
-/// Lets modules know that data are loaded, or are loaded now.
-pub(super) fn deliver_loading(
-    server: &Arc<Server>,
-    all: &mut Exclusive<'_>,
-    thread_index: ThreadIndex,
-    step: LoadingStep,
-) {
-    server.deliver_module_event(all, thread_index, EventKind::Loading, || ServerEvent::Loading(step));
-}
-
-/// Returns the step that ends loading.
-pub(super) fn loading_ended(is_loaded: bool) -> LoadingStep {
-    match is_loaded {
-        true => LoadingStep::Ended,
-        false => LoadingStep::Failed,
-    }
 }
 
 /// Loads a file.
