@@ -113,6 +113,8 @@ pub enum ChangeKind {
     Event(KeyspaceEvent),
     /// An event to publish, which modules have got.
     DeliveredEvent(KeyspaceEvent),
+    /// An event that modules get, and clients do not.
+    ModuleEvent(KeyspaceEvent),
     /// Cached copies of the key become invalid.
     Value,
 }
@@ -429,6 +431,16 @@ impl Effects {
             db,
             name: name.into(),
             kind: ChangeKind::Event(event),
+        });
+    }
+
+    /// Records an event of a key for modules only.
+    #[cold]
+    pub fn record_module_event(&mut self, db: DbIndex, name: &[u8], event: KeyspaceEvent) {
+        self.changes.push(Change {
+            db,
+            name: name.into(),
+            kind: ChangeKind::ModuleEvent(event),
         });
     }
 

@@ -15,8 +15,8 @@ use crate::notify::keyspace_event::KeyspaceEvent;
 pub enum DeletionCause {
     /// A command. There is a keyspace event for each key.
     Command,
-    /// Another node owns the keys, so they are not deleted as clients see it. There are no keyspace events, as in
-    /// Valkey.
+    /// Another node owns the keys, so they are not deleted as clients see it. As in Valkey, only modules get keyspace
+    /// events: the keys are no longer here.
     SlotOfOtherNode,
 }
 
@@ -99,16 +99,21 @@ pub fn log_deletions(effects: &mut Effects, tables: &[SlotTable], databases: &[D
 
 /// Records the event and the invalidation of each deleted key.
 fn record_deletions(effects: &mut Effects, db: DbIndex, table: &SlotTable, cause: DeletionCause) {
-    let (noted, tracked) = (
-        cause == DeletionCause::Command && effects.hooks.intersects(Hooks::RECORDS_EVENTS),
-        effects.hooks.intersects(Hooks::TRACKING),
-    );
+    let noted = effects.hooks.intersects(match cause {
+        DeletionCause::Command => Hooks::RECORDS_EVENTS,
+        DeletionCause::SlotOfOtherNode => Hooks::MODULE_EVENTS,
+    });
+    let tracked = effects.hooks.intersects(Hooks::TRACKING);
     if !noted && !tracked {
         return;
     }
     for entry in table.iter() {
         if noted {
-            effects.record_event(db, entry.key(), KeyspaceEvent::generic("del"));
+            let event = KeyspaceEvent::generic("del");
+            match cause {
+                DeletionCause::Command => effects.record_event(db, entry.key(), event),
+                DeletionCause::SlotOfOtherNode => effects.record_module_event(db, entry.key(), event),
+            }
         }
         if tracked {
             effects.record_invalidation(db, entry.key());

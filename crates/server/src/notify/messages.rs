@@ -247,14 +247,22 @@ impl<'a> NotificationSender<'a> {
         let mut changes = std::mem::take(&mut self.effects.changes);
         for Change { db, name, kind: what } in changes.drain(..) {
             match what {
-                ChangeKind::Event(event) => {
+                ChangeKind::Event(event) | ChangeKind::DeliveredEvent(event) => {
                     self.publish_event(classes, db, &name, event);
-                    if of_modules & class_flag(event.class) != 0 {
-                        for_modules.push((db, name, event));
-                    }
                 }
-                ChangeKind::DeliveredEvent(event) => self.publish_event(classes, db, &name, event),
-                ChangeKind::Value => self.invalidate_key(name, changed_by),
+                ChangeKind::ModuleEvent(_) => {}
+                ChangeKind::Value => {
+                    self.invalidate_key(name, changed_by);
+                    continue;
+                }
+            }
+            match what {
+                ChangeKind::Event(event) | ChangeKind::ModuleEvent(event)
+                    if of_modules & class_flag(event.class) != 0 =>
+                {
+                    for_modules.push((db, name, event));
+                }
+                _ => {}
             }
         }
         self.effects.changes = changes;

@@ -145,7 +145,7 @@ const EXPIRY: ChangeKind = ChangeKind::Event(KeyspaceEvent::EXPIRED);
 /// The key and the event of a write; `None` for any other change.
 fn written_event(change: &Change) -> Option<(&[u8], KeyspaceEvent)> {
     match change.kind {
-        MISS | EXPIRY | ChangeKind::Value => None,
+        MISS | EXPIRY | ChangeKind::ModuleEvent(_) | ChangeKind::Value => None,
         ChangeKind::Event(event) | ChangeKind::DeliveredEvent(event) => Some((&change.name, event)),
     }
 }

@@ -33,6 +33,26 @@ fn values_move_with_their_slots() {
     }
 }
 
+/// The keys of a slot that another node has taken are deleted here. Modules get the events of that, clients do not.
+#[test]
+fn modules_get_the_deletions_of_a_lost_slot() {
+    for workers in ["1", "4"] {
+        let path = module("key_events");
+        let mut nodes = weft_with(3, &["--loadmodule", &path, "--io-threads", workers]);
+        for number in 0..3 {
+            assert_eq!(nodes[0].call(&["SET", &key(number), "1"]), "OK");
+        }
+        assert_eq!(nodes[0].call(&["key_events.counts"]), "(3 0 0)");
+        let target = nodes[1].id.clone();
+        assert!(nodes[1].call(&["CLUSTER", "BUMPEPOCH"]).starts_with("BUMPED "));
+        assert_eq!(nodes[1].call(&["CLUSTER", "SETSLOT", "3300", "NODE", &target]), "OK");
+        wait_until("the old owner has no key", || count_keys(&mut nodes[0]) == "0");
+        wait_until("the module has had the events", || {
+            nodes[0].call(&["key_events.counts"]) == "(6 0 0)"
+        });
+    }
+}
+
 /// While a slot migrates, its counters change in place. Each change that was acknowledged reaches the new owner.
 #[test]
 fn changes_during_a_migration_are_not_lost() {

@@ -376,7 +376,7 @@ fn an_expired_destination_is_replaced_like_a_missing_one_and_deleted_like_a_stor
         scene.run_now(|keys, _| snapshot.apply_changes(keys, &record.changes, record.dirty));
         let names = scene.effects.changes.iter().map(|change| match change.kind {
             ChangeKind::Event(event) | ChangeKind::DeliveredEvent(event) => event.name,
-            ChangeKind::Value => "",
+            ChangeKind::ModuleEvent(_) | ChangeKind::Value => "",
         });
         assert_eq!(names.collect::<Vec<&str>>(), expected);
         assert_eq!(scene.keyspace.counts.keys(DbIndex::FIRST), keys_after);
