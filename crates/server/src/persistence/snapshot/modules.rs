@@ -6,7 +6,7 @@ use weft_base::slots::SLOTS;
 use weft_base::{DbIndex, ThreadIndex};
 use weft_cluster::slot_set::SlotSet;
 use weft_modules::module::keyspace_events::{KeyEvent, classes, deliver, subscribed_classes};
-use weft_modules::module::server_events;
+use weft_modules::module::{engines, server_events, types};
 use weft_modules::objects::context::Caller;
 use weft_modules::session;
 
@@ -15,11 +15,11 @@ use crate::keyspace::{Exclusive, Seat};
 use crate::persistence::rdb_file::{KeyEncodingOptions, ModuleEncodeFailed, ModuleRecordForm, ModuleRecords, encode};
 use crate::state::{HomeStandby, Server};
 
-/// Lets the home worker wait for this thread if modules may have to encode values, or to be told of loaded keys or
-/// events. The caller enters exclusive mode next.
+/// Lets the home worker wait for this thread if modules may have to encode values or compile libraries, or to be told of
+/// loaded keys or events. The caller enters exclusive mode next.
 pub fn summon_home(server: &Server, seat: &Seat) -> Option<HomeStandby> {
     let are_told = subscribed_classes() & classes::LOADED != 0 || server_events::are_any();
-    let is_needed = weft_modules::module::types::any_exist() || are_told;
+    let is_needed = types::any_exist() || engines::any_exist() || are_told;
     let is_home = server.is_home(ThreadIndex::new(seat.index()));
     (is_needed && !is_home).then(|| server.summon_home()).flatten()
 }
@@ -80,7 +80,7 @@ pub fn encode_modules(
     slots: Option<&SlotSet>,
     (options, form): (KeyEncodingOptions, ModuleRecordForm),
 ) -> Result<ModuleRecords, ModuleEncodeFailed> {
-    if !weft_modules::module::types::any_exist() {
+    if !types::any_exist() {
         return Ok(ModuleRecords::default());
     }
     let mut keys = find_module_keys(all, &server.keyspace, slots);
