@@ -23,15 +23,15 @@ static void done(int code, int signal, void *data) {
     exit_signal = signal;
 }
 
-/* fork.start MILLISECONDS CODE: forks. The child waits, reads the key, and ends with the code; with the code -1 it
- * returns to the server, and with -2 it crashes. */
+/* fork.start MILLISECONDS CODE [UNHEARD]: forks. The child waits, reads the key, and ends with the code; with the code -1
+ * it returns to the server, and with -2 it crashes. With a third argument the module has no function for its end. */
 static int start(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     long long ms, code;
-    if (argc != 3) return ValkeyModule_WrongArity(ctx);
+    if (argc != 3 && argc != 4) return ValkeyModule_WrongArity(ctx);
     CHECK(ValkeyModule_StringToLongLong(argv[1], &ms) == VALKEYMODULE_OK);
     CHECK(ValkeyModule_StringToLongLong(argv[2], &code) == VALKEYMODULE_OK);
     errno = 0;
-    int pid = ValkeyModule_Fork(done, &child);
+    int pid = ValkeyModule_Fork(argc == 3 ? done : NULL, &child);
     if (pid < 0) return ValkeyModule_ReplyWithErrorFormat(ctx, "ERR errno %d", errno);
     if (pid > 0) {
         child = pid;

@@ -52,6 +52,8 @@ struct Child {
     done: Option<DoneFunction>,
     data: usize,
     report: SharedReport,
+    /// `true` if a thread kills it and waits for its end. The module's function is not called then.
+    is_killed: bool,
     /// `true` once it was waited for.
     has_ended: bool,
 }
@@ -140,6 +142,7 @@ fn try_fork(done: Option<DoneFunction>, data: *mut c_void) -> io::Result<libc::p
                 done,
                 data: data as usize,
                 report,
+                is_killed: false,
                 has_ended: false,
             });
             drop(running);
@@ -192,19 +195,22 @@ fn end_child(pid: libc::pid_t, (code, signal): (c_int, c_int)) {
     };
     child.has_ended = true;
     LAST_PRIVATE_BYTES.store(child.report.private_bytes(), Ordering::Relaxed);
-    let done = child.done.take();
-    CHILD_ENDED.notify_all();
-    let (data, module) = (child.data, child.module.clone());
-    let Some(done) = done else {
+    if child.is_killed {
+        CHILD_ENDED.notify_all();
+        return;
+    }
+    log::info!("Module fork exited pid: {pid}, retcode: {code}, bysignal: {signal}");
+    let Some(done) = child.done.take() else {
+        *running = None;
         return;
     };
+    let (data, module) = (child.data, child.module.clone());
     drop(running);
     let Some(host) = session::host() else {
         return;
     };
     host.run_with_session_soon(Box::new(move |session| {
         forget(pid);
-        log::info!("Module fork exited pid: {pid}, retcode: {code}, bysignal: {signal}");
         let call = || {
             // SAFETY: the function is the module's, which is loaded; the data are its own.
             unsafe { done(code, signal, data as *mut c_void) };
@@ -231,12 +237,12 @@ pub fn kill(pid: libc::pid_t) -> bool {
     let mut running = CHILD.lock();
     let Some(child) = running
         .as_mut()
-        .filter(|child| child.pid == pid && child.done.is_some())
+        .filter(|child| child.pid == pid && !child.is_killed && !child.has_ended)
     else {
         return false;
     };
     log::debug!("Killing running module fork child: {pid}");
-    child.done = None;
+    child.is_killed = true;
     send(pid, libc::SIGUSR1);
     let deadline = Instant::now() + KILL_PATIENCE;
     let is_running = |running: &Option<Child>| running.as_ref().is_some_and(|child| !child.has_ended);

@@ -51,6 +51,22 @@ fn a_child_sees_the_data_of_one_moment() {
 }
 
 #[test]
+fn a_child_ends_of_which_the_module_does_not_want_to_hear() {
+    let server = start(1, "fork");
+    let mut client = connect(&server);
+    for _ in 0..2 {
+        let pid = client.call(&["fork.start", "0", "0", "unheard"]);
+        assert!(pid.parse::<u32>().is_ok(), "{pid}");
+        client.wait_for_info("module_fork_in_progress", "0");
+        assert!(!exists(&pid), "it was waited for");
+    }
+    let pid = client.call(&["fork.start", "100000", "0", "unheard"]);
+    assert_eq!(client.call(&["fork.kill"]), "OK");
+    assert!(!exists(&pid), "it was killed");
+    assert_eq!(client.info("module_fork_in_progress"), "0");
+}
+
+#[test]
 fn a_child_is_killed() {
     for workers in [1, 4] {
         let server = start(workers, "fork");
