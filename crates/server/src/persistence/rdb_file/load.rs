@@ -243,6 +243,8 @@ impl RdbLoader<'_, '_> {
                 (UndividedSlots::Staging(slots), None, CountDestination::Staging(counts))
             }
         };
+        // With exclusive mode the slots are shared by the threads that load, and modules have to wait for its end.
+        let decode_early = gate.is_none().then_some(self.decode_modules);
         let budget = BatchBudget::default();
         with_key_sink(self.threads.count, context, slots, |sink| {
             let reader = RecordReader {
@@ -255,6 +257,7 @@ impl RdbLoader<'_, '_> {
                 budget: &budget,
                 context,
                 gate,
+                decode_early,
                 progress: self.progress.as_ref(),
                 on_dropped_key: match &mut self.on_dropped_key {
                     Some(tell) => Some(tell),

@@ -196,7 +196,7 @@ impl From<DecodeError> for RdbFault {
 }
 
 /// Decodes records for a loader: called with all records of a file, and with the keyspace if the loader has exclusive
-/// mode.
+/// mode. Without it, the data that precede the keys have been decoded when they were read.
 pub type DecodeRecords<'l> = &'l dyn Fn(Vec<UndecodedRecord>, Option<&mut Exclusive<'_>>) -> DecodedRecords;
 
 /// Decodes records on the calling thread.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use weft_base::slots::SLOTS;
 use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_config::{Config, id};
-use weft_modules::module::types::{self, TypeId};
+use weft_modules::module::types::{self, AUX_BEFORE_KEYS, TypeId};
 use weft_modules::objects::io::opcode as module_opcode;
 use weft_modules::objects::value::{DecodeError, check_aux};
 use weft_os::atomic::Ordering;
@@ -17,7 +17,7 @@ use super::error::RdbFault;
 use super::insert::{InsertContext, SharedSlots};
 use super::load::{LoadedFile, OnKeyDropped, ProgressCallback, delay_load, handle_aux_field};
 use super::loader_threads::KeySink;
-use super::module_records::{UndecodedContent, UndecodedKey, UndecodedRecord};
+use super::module_records::{DecodeRecords, UndecodedContent, UndecodedKey, UndecodedRecord};
 use super::opcode;
 use super::save::{IMPORT_NAME_BYTES, UnfinishedImport};
 use super::source::{RdbSource, decode_string};
@@ -87,6 +87,8 @@ pub(super) struct RecordReader<'r, 'scope, 'b, R> {
     pub context: &'b InsertContext<'b>,
     /// The keyspace, if other threads may use it at intervals.
     pub gate: Option<&'r SharedSlots<'r>>,
+    /// Has modules decode what precedes the keys as soon as it is read; `None` if they have to wait for the end.
+    pub decode_early: Option<DecodeRecords<'r>>,
     /// The progress to report.
     pub progress: Option<&'r ProgressCallback<'r>>,
     /// Called for dropped keys.
@@ -316,8 +318,18 @@ impl<R: Read> RecordReader<'_, '_, '_, R> {
         skip_module_elements(self.source)?;
         let contents = self.source.record_bytes(from..self.source.position()).to_vec();
         let when = i32::try_from(when).unwrap_or_default();
-        self.keep_module_record(UndecodedContent::Aux { id, when, contents });
-        Ok(())
+        let content = UndecodedContent::Aux { id, when, contents };
+        match self.decode_early.filter(|_| when == AUX_BEFORE_KEYS) {
+            Some(decode) => {
+                let end_offset = self.source.offset();
+                let (_, fault) = decode(vec![UndecodedRecord { end_offset, content }], None);
+                fault.map_or(Ok(()), |(_, fault)| Err(fault))
+            }
+            None => {
+                self.keep_module_record(content);
+                Ok(())
+            }
+        }
     }
 
     fn keep_module_record(&mut self, content: UndecodedContent) {
