@@ -16,34 +16,6 @@ static int names(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return VALKEYMODULE_OK;
 }
 
-static int get_setting(const char *name, void *data) {
-    VALKEYMODULE_NOT_USED(name);
-    VALKEYMODULE_NOT_USED(data);
-    return 0;
-}
-
-static int set_setting(const char *name, int value, void *data, ValkeyModuleString **error) {
-    VALKEYMODULE_NOT_USED(name);
-    VALKEYMODULE_NOT_USED(value);
-    VALKEYMODULE_NOT_USED(data);
-    VALKEYMODULE_NOT_USED(error);
-    return VALKEYMODULE_OK;
-}
-
-static int configured;
-
-/* Asks for what the server does not offer to a module that is loaded. */
-static void ask_for_more(ValkeyModuleCtx *ctx) {
-    configured = ValkeyModule_RegisterBoolConfig(ctx, "setting", 1, 0, get_setting, set_setting, NULL, NULL);
-}
-
-/* Fails unless the server says that it does not offer these functions. */
-static int refusals(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
-    UNUSED_ARGUMENTS;
-    CHECK(configured == VALKEYMODULE_ERR);
-    return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
-}
-
 /* KEYS command argument ...: replies with the positions of the keys of the command. */
 static int keys(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     int count;
@@ -153,9 +125,7 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     UNUSED_ARGUMENTS;
     REQUIRE(ValkeyModule_Init(ctx, "serverfunctions", 1, VALKEYMODULE_APIVER_1));
     REQUIRE(ValkeyModule_RegisterInfoFunc(ctx, info));
-    ask_for_more(ctx);
     COMMAND("serverfunctions.names", names);
-    COMMAND("serverfunctions.refusals", refusals);
     COMMAND("serverfunctions.keys", keys);
     COMMAND("serverfunctions.proto", proto);
     COMMAND("serverfunctions.disconnect", disconnect);

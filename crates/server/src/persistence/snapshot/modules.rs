@@ -15,8 +15,8 @@ use crate::keyspace::{Exclusive, Seat};
 use crate::persistence::rdb_file::{KeyEncodingOptions, ModuleEncodeFailed, ModuleRecordForm, ModuleRecords, encode};
 use crate::state::{HomeStandby, Server};
 
-/// Lets the home worker wait for this thread if modules may have to encode values or compile libraries, or to be told of
-/// loaded keys or events. The caller enters exclusive mode next.
+/// Lets the home worker wait for this thread if modules may have to encode values or compile libraries, or to be told
+/// of loaded keys or events. The caller enters exclusive mode next.
 pub fn summon_home(server: &Server, seat: &Seat) -> Option<HomeStandby> {
     let are_told = subscribed_classes() & classes::LOADED != 0 || server_events::are_any();
     let is_needed = types::any_exist() || engines::any_exist() || are_told;
