@@ -17,6 +17,13 @@ fn exists(pid: &str) -> bool {
     std::path::Path::new("/proc").join(pid).exists()
 }
 
+/// Returns `true` if a process has not ended. It may not have been waited for.
+fn runs(pid: &str) -> bool {
+    let path = std::path::Path::new("/proc").join(pid).join("stat");
+    // The state follows the name in parentheses.
+    std::fs::read_to_string(path).is_ok_and(|text| text.rsplit(')').next().is_some_and(|rest| !rest.starts_with(" Z")))
+}
+
 #[test]
 fn a_child_sees_the_data_of_one_moment() {
     for workers in [1, 4] {
@@ -114,5 +121,5 @@ fn a_child_ends_with_the_server_or_the_module() {
     let end = std::io::Read::read(&mut &idle, &mut [0; 1]);
     assert!(matches!(end, Ok(0)) || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
     server.start_again();
-    wait_until("the child notices it", || !exists(&pid));
+    wait_until("the child notices it", || !runs(&pid));
 }
