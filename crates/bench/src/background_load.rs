@@ -30,6 +30,13 @@ pub enum BackgroundLoad {
     None,
     /// A client that repeats these commands, one at a time.
     LongCommands(&'static [LongCommand]),
+    /// A client that sends this command, one at a time, at a rate.
+    PacedCommand {
+        /// The command.
+        command: LongCommand,
+        /// The number of commands per second.
+        per_second: u32,
+    },
     /// Clients that wait for elements of lists, and wait again after each element.
     Waiting {
         /// The number of clients.
@@ -68,6 +75,9 @@ impl BackgroundLoad {
         match self {
             BackgroundLoad::None => String::new(),
             BackgroundLoad::LongCommands(_) => ", with long commands in parallel".into(),
+            BackgroundLoad::PacedCommand { command, per_second } => {
+                format!(", with {per_second} {} per second", command.line)
+            }
             BackgroundLoad::Waiting { clients, same_list } => {
                 let place = if same_list { "the same list" } else { "other lists" };
                 format!(", {clients} wait for {place}")
@@ -100,8 +110,12 @@ pub fn run_with_background_load(
         let worker = match background_load {
             BackgroundLoad::None => return Ok((load(None)?, String::new())),
             BackgroundLoad::LongCommands(commands) => {
-                let mut client = LongCommandClient::connect(server.address, commands)?;
-                scope.spawn(move || client.run(stop))
+                let mut client = LongCommandClient::connect(server.address)?;
+                scope.spawn(move || client.run(commands, stop))
+            }
+            BackgroundLoad::PacedCommand { command, per_second } => {
+                let mut client = LongCommandClient::connect(server.address)?;
+                scope.spawn(move || client.run_paced(&command, per_second, stop))
             }
             BackgroundLoad::Waiting { clients, same_list } => {
                 let mut waiting = WaitingClients::connect(server, clients, same_list)?;
@@ -155,29 +169,24 @@ fn encode(line: &str) -> Vec<u8> {
     request.into_bytes()
 }
 
-/// A client that repeats long commands.
+/// A client that repeats commands.
 struct LongCommandClient {
     stream: TcpStream,
-    commands: &'static [LongCommand],
     buffer: Vec<u8>,
 }
 
 impl LongCommandClient {
-    fn connect(address: SocketAddr, commands: &'static [LongCommand]) -> Result<LongCommandClient> {
+    fn connect(address: SocketAddr) -> Result<LongCommandClient> {
         let stream = ControlConnection::connect(address, 2)?.into_stream();
         let buffer = Vec::new();
-        Ok(LongCommandClient {
-            stream,
-            commands,
-            buffer,
-        })
+        Ok(LongCommandClient { stream, buffer })
     }
 
     /// Repeats the commands until the stop flag is set. Returns a text with the number of replies and the longest
     /// duration.
-    fn run(&mut self, stop: &AtomicBool) -> Result<String> {
+    fn run(&mut self, commands: &[LongCommand], stop: &AtomicBool) -> Result<String> {
         let (mut done, mut slowest) = (0, Duration::ZERO);
-        for command in self.commands.iter().cycle() {
+        for command in commands.iter().cycle() {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -189,6 +198,26 @@ impl LongCommandClient {
         Ok(format!(
             "{done} long commands, the slowest {:.2} s",
             slowest.as_secs_f64()
+        ))
+    }
+
+    /// Sends the command at a rate until the stop flag is set; after a late reply, without a pause until the rate is
+    /// reached again. Returns a text with the number of replies and the longest time from when one was due.
+    fn run_paced(&mut self, command: &LongCommand, per_second: u32, stop: &AtomicBool) -> Result<String> {
+        let (begin, interval) = (Instant::now(), Duration::from_secs(1) / per_second);
+        let (mut done, mut slowest) = (0, Duration::ZERO);
+        while !stop.load(Ordering::Relaxed) {
+            let due = begin + interval * done;
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            self.call(command)?;
+            slowest = slowest.max(due.elapsed());
+            done += 1;
+        }
+        Ok(format!(
+            "{done} {} in {:.1} s, the latest reply after {:.1} ms",
+            command.line,
+            begin.elapsed().as_secs_f64(),
+            slowest.as_secs_f64() * 1000.0
         ))
     }
 

@@ -132,6 +132,15 @@ pub const LOADS: &[Load] = &[
     load("sort300", "SORT unsorted:{id} ALPHA LIMIT 0 10", "sorted-names:10", FILL_UNSORTED_LISTS),
     load("sunion1000", "SUNION low:{id} high:{id}", "shared:0-1500", FILL_LOW_SETS),
     load("sinter1000", "SINTER low:{id} high:{id}", "shared:500-1000", FILL_LOW_SETS),
+    load("module-nop", "BENCH.NOP", "exactly:1", ""),
+    load("module-get", "BENCH.GET {key}", "value", FILL_STRINGS),
+    load("module-set", "BENCH.SET {key} {value}", "ok", FILL_STRINGS),
+    load("module-call-get", "BENCH.CALL {key}", "value", FILL_STRINGS),
+    load("slot-safe-get", "BENCH.SAFE.GET {key}", "value", FILL_STRINGS),
+    load("slot-safe-set", "BENCH.SAFE.SET {key} {value}", "ok", FILL_STRINGS),
+    load("slot-safe-call-get", "BENCH.SAFE.CALL {key}", "value", FILL_STRINGS),
+    load("module-sum1000", "BENCH.SUM {key} 1000", "integer", FILL_STRINGS),
+    load("slot-safe-sum1000", "BENCH.SAFE.SUM {key} 1000", "integer", FILL_STRINGS),
 ];
 
 /// The mixture for the load name `mixed`.

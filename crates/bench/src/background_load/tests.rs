@@ -33,10 +33,10 @@ const COMMANDS: &[LongCommand] = &[LongCommand {
 
 #[test]
 fn long_commands_are_repeated_until_the_stop_flag_is_set() {
-    let mut client = LongCommandClient::connect(serve(b"*2\r\n$1\r\na\r\n$1\r\nb\r\n"), COMMANDS).expect("connects");
+    let mut client = LongCommandClient::connect(serve(b"*2\r\n$1\r\na\r\n$1\r\nb\r\n")).expect("connects");
     let stop = AtomicBool::new(false);
     let done = thread::scope(|scope| {
-        let running = scope.spawn(|| client.run(&stop));
+        let running = scope.spawn(|| client.run(COMMANDS, &stop));
         thread::sleep(Duration::from_millis(100));
         stop.store(true, Ordering::Relaxed);
         running.join().expect("does not panic").expect("right replies")
@@ -46,10 +46,40 @@ fn long_commands_are_repeated_until_the_stop_flag_is_set() {
 }
 
 #[test]
+fn a_paced_command_is_sent_at_its_rate() {
+    let mut client = LongCommandClient::connect(serve(b":1\r\n")).expect("connects");
+    let command = LongCommand {
+        line: "BENCH.NOP",
+        expected: 1,
+    };
+    let stop = AtomicBool::new(false);
+    let done = thread::scope(|scope| {
+        let running = scope.spawn(|| client.run_paced(&command, 100, &stop));
+        thread::sleep(Duration::from_millis(205));
+        stop.store(true, Ordering::Relaxed);
+        running.join().expect("does not panic").expect("right replies")
+    });
+    let seconds = done
+        .split(' ')
+        .nth(3)
+        .expect("seconds")
+        .parse::<f64>()
+        .expect("a number");
+    let count = done
+        .split(' ')
+        .next()
+        .expect("a count")
+        .parse::<f64>()
+        .expect("a number");
+    // The first command is due at once.
+    assert!(count > 1.0 && count <= seconds * 100.0 + 6.0, "{done}");
+}
+
+#[test]
 fn a_wrong_answer_to_a_long_command_is_an_error() {
     for reply in [&b"*1\r\n$1\r\na\r\n"[..], b":3\r\n", b"-ERR no\r\n", b"$1\r\na\r\n"] {
-        let mut client = LongCommandClient::connect(serve(reply), COMMANDS).expect("connects");
-        let outcome = client.run(&AtomicBool::new(false));
+        let mut client = LongCommandClient::connect(serve(reply)).expect("connects");
+        let outcome = client.run(COMMANDS, &AtomicBool::new(false));
         assert!(matches!(outcome, Err(Error::WrongReply(_))), "{outcome:?}");
     }
 }

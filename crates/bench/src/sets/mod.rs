@@ -3,6 +3,7 @@
 mod clients;
 mod collections;
 mod computing;
+mod modules;
 mod published;
 mod strings;
 mod writes;
@@ -22,8 +23,9 @@ const FULL_KEYS: u64 = 3_000_000;
 /// The number of elements of a big collection.
 const BIG_ELEMENTS: u64 = 1_000_000;
 
-/// The sets that `all` leaves out: one only shows that all loads work, the other one repeats loads of further sets.
-const NOT_IN_ALL: [&str; 2] = ["smoke", "published"];
+/// The sets that `all` leaves out: one only shows that all loads work, one repeats loads of further sets, and one needs
+/// a module in the servers.
+const NOT_IN_ALL: [&str; 3] = ["smoke", "published", "modules"];
 
 const BIG_HASH: &str = "HSET hash field:{id} {value}";
 
@@ -301,6 +303,7 @@ pub const SETS: &[LoadSet] = &[
     writes::DURABILITY,
     computing::SCRIPTS,
     computing::WORKERS,
+    modules::MODULES,
     clients::PUBSUB,
     clients::CONNECTIONS,
     clients::TLS,
@@ -311,7 +314,7 @@ pub const SETS: &[LoadSet] = &[
     PUBLISHED,
 ];
 
-/// Finds sets by name: one, several separated by commas, or `all` (every set but `smoke` and `published`).
+/// Finds sets by name: one, several separated by commas, or `all` (every set but `smoke`, `published` and `modules`).
 ///
 /// # Errors
 /// Fails if a name is unknown.
