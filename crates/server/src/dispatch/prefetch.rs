@@ -26,13 +26,15 @@
 //! addresses, of every step, under leases. Then it prefetches all of them with nothing in between, so that as many page
 //! walks as possible overlap.
 
+use std::ops::Deref;
+
 use weft_base::{DbIndex, SlotIndex};
 use weft_table::PrefetchTarget;
 use weft_values::list::ListEnd;
 use weft_values::{Value, records};
 
 use crate::keyspace::prefetch_policy::PrefetchPolicy;
-use crate::keyspace::{GatePassage, ReadLease, SlotTable};
+use crate::keyspace::{Exclusive, GatePassage, ReadLease, Slot, SlotHeader, SlotTable};
 
 /// The maximum number of keys in a block. More would be evicted from the L1 cache before they are used.
 const BLOCK_KEYS: usize = 32;
@@ -110,6 +112,54 @@ fn address_and_length(bytes: &[u8]) -> (*const u8, usize) {
     (bytes.as_ptr(), bytes.len())
 }
 
+/// A thread's way to read slots while it determines addresses.
+pub trait ReadSlots {
+    /// A slot that may be read.
+    type Lease<'l>: Deref<Target = Slot>
+    where
+        Self: 'l;
+
+    /// Returns the header of a slot.
+    fn header_of(&self, slot: SlotIndex) -> &SlotHeader;
+
+    /// Returns a slot, unless another thread changes it.
+    fn try_lease(&self, slot: SlotIndex) -> Option<Self::Lease<'_>>;
+}
+
+impl ReadSlots for GatePassage<'_> {
+    type Lease<'l>
+        = ReadLease<'l>
+    where
+        Self: 'l;
+
+    #[inline]
+    fn header_of(&self, slot: SlotIndex) -> &SlotHeader {
+        self.domain().header(slot.index())
+    }
+
+    #[inline]
+    fn try_lease(&self, slot: SlotIndex) -> Option<ReadLease<'_>> {
+        self.try_read(slot.index())
+    }
+}
+
+impl ReadSlots for Exclusive<'_> {
+    type Lease<'l>
+        = &'l Slot
+    where
+        Self: 'l;
+
+    #[inline]
+    fn header_of(&self, slot: SlotIndex) -> &SlotHeader {
+        self.header(slot.index())
+    }
+
+    #[inline]
+    fn try_lease(&self, slot: SlotIndex) -> Option<&Slot> {
+        Some(self.cell(slot.index()))
+    }
+}
+
 /// The steps of the pipeline, in order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefetchStep {
@@ -174,9 +224,9 @@ impl Prefetcher {
 
     /// Runs turns until the memory of all probes before `end` has been prefetched.
     #[inline]
-    pub fn advance(&mut self, pass: &GatePassage<'_>, probes: &[PrefetchProbe], end: usize) {
+    pub fn advance(&mut self, slots: &impl ReadSlots, probes: &[PrefetchProbe], end: usize) {
         while self.finished_probes() < end {
-            self.run_turn(pass, probes);
+            self.run_turn(slots, probes);
         }
     }
 
@@ -197,10 +247,9 @@ impl Prefetcher {
         probes.get(first..last).unwrap_or_default()
     }
 
-    fn run_turn(&mut self, pass: &GatePassage<'_>, probes: &[PrefetchProbe]) {
-        let slots = pass.domain();
+    fn run_turn(&mut self, slots: &impl ReadSlots, probes: &[PrefetchProbe]) {
         for probe in self.block(probes, 0) {
-            slots.header(probe.slot.index()).hint.prefetch_bucket(probe.hash);
+            slots.header_of(probe.slot).hint.prefetch_bucket(probe.hash);
         }
         let mut found = 0;
         for (number, step) in self.steps.iter().enumerate().skip(1) {
@@ -209,23 +258,25 @@ impl Prefetcher {
             found += match step {
                 PrefetchStep::Bucket | PrefetchStep::Entry => {
                     let head = self.policy.head();
-                    find_targets(pass, block, targets, |table, probe| table.entry_place(probe.hash, head))
+                    find_targets(slots, block, targets, |table, probe| {
+                        table.entry_place(probe.hash, head)
+                    })
                 }
                 PrefetchStep::Value => {
                     let policy = &mut self.policy;
-                    find_targets(pass, block, targets, |table, probe| {
+                    find_targets(slots, block, targets, |table, probe| {
                         policy.value_location(table, probe.hash)
                     })
                 }
                 PrefetchStep::Index => {
                     let policy = &mut self.policy;
-                    find_member_targets(pass, block, targets, |value, member| {
+                    find_member_targets(slots, block, targets, |value, member| {
                         let target = PrefetchTarget::behind(value.and_then(|value| member.index_memory(value)));
                         policy.record_indirect_data(!target.is_nowhere());
                         target
                     })
                 }
-                PrefetchStep::Record => find_member_targets(pass, block, targets, |value, member| {
+                PrefetchStep::Record => find_member_targets(slots, block, targets, |value, member| {
                     PrefetchTarget::behind(value.and_then(|value| member.record_memory(value)))
                 }),
             };
@@ -244,18 +295,18 @@ impl Prefetcher {
 /// Determines the addresses for the probes of a block, under leases of all their slots at once. Returns the number of
 /// addresses found. A key that directly follows itself, as in a pipeline on one large collection, is looked up once.
 #[inline]
-fn find_targets(
-    pass: &GatePassage<'_>,
+fn find_targets<S: ReadSlots>(
+    slots: &S,
     block: &[PrefetchProbe],
     targets: &mut [PrefetchTarget],
     mut find: impl FnMut(&SlotTable, &PrefetchProbe) -> PrefetchTarget,
 ) -> usize {
     debug_assert!(block.len() <= BLOCK_KEYS, "a block has a lease for each key");
-    let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
+    let mut leases: [Option<S::Lease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
     let mut last_hash = None;
     for (lease, probe) in leases.iter_mut().zip(block) {
         if last_hash != Some(probe.hash) {
-            *lease = pass.try_read(probe.slot.index());
+            *lease = slots.try_lease(probe.slot);
             last_hash = Some(probe.hash);
         }
     }
@@ -276,13 +327,13 @@ fn find_targets(
 ///
 /// In a pipeline on one large collection they are often neighbours on the same key. Such probes share a lease and the
 /// path to the value.
-fn find_member_targets(
-    pass: &GatePassage<'_>,
+fn find_member_targets<S: ReadSlots>(
+    slots: &S,
     block: &[PrefetchProbe],
     targets: &mut [PrefetchTarget],
     mut find: impl FnMut(Option<&Value>, PrefetchMember) -> PrefetchTarget,
 ) -> usize {
-    let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
+    let mut leases: [Option<S::Lease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
     let mut numbers = [(0, 0); BLOCK_KEYS];
     let (mut lease_count, mut number_count) = (0, 0);
     let mut last_key = None;
@@ -292,7 +343,7 @@ fn find_member_targets(
             continue;
         }
         if last_slot != Some(probe.slot) {
-            leases[lease_count] = pass.try_read(probe.slot.index());
+            leases[lease_count] = slots.try_lease(probe.slot);
             lease_count += 1;
             last_slot = Some(probe.slot);
         }

@@ -584,7 +584,7 @@ impl<H: Sync, T: Send + Sync> Exclusive<'_, H, T> {
         let mut access = cell.data.begin_read();
         let data = access.pointer(&cell.data);
         access.end();
-        // SAFETY: rule 4: only `self` reaches the data, here was_hot; rule 5: earlier writes are visible.
+        // SAFETY: rule 4: only `self` reaches the data, here for reading; rule 5: earlier writes are visible.
         unsafe { &*data }
     }
 

@@ -31,7 +31,7 @@ use weft_modules::module::home_commands;
 use super::filtering;
 use super::{
     BatchConnections, admit_plan, apply_outcome, causes_home_events, is_backlog_behind, is_killed, is_runnable,
-    reject_command, should_wait_for_log, should_wait_for_offset,
+    prefetcher_from, reject_command, should_wait_for_log, should_wait_for_offset,
 };
 
 /// Runs the plan with the index `first` in exclusive mode. If it runs code of a module, runs the plans behind it that
@@ -228,6 +228,7 @@ fn run_further_module_plans(
     connections: &mut dyn BatchConnections,
     mut next: usize,
 ) -> usize {
+    let mut prefetcher = prefetcher_from(thread, plans, next);
     while let Some(plan) = plans.plans.get(next) {
         let RequestKind::Command(command, binding) = plan.kind else {
             break;
@@ -246,6 +247,7 @@ fn run_further_module_plans(
         if !runs_module || is_behind || memory_limit::must_check(thread) {
             break;
         }
+        prefetcher.advance(all, &plans.probes, plan.probes_end as usize);
         let Some(connection) = connections.connection(plan.token) else {
             next += 1;
             continue;
@@ -278,6 +280,7 @@ fn run_further_module_plans(
             connections.notify(thread);
         }
     }
+    thread.prefetch_policy = prefetcher.policy;
     next
 }
 
