@@ -34,6 +34,16 @@ static int expiry(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return VALKEYMODULE_OK;
 }
 
+/* keys.replace key value: replaces the value by a string. */
+static int replace(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    if (argc != 3) return ValkeyModule_WrongArity(ctx);
+    ValkeyModuleKey *key = ValkeyModule_OpenKey(ctx, argv[1], VALKEYMODULE_WRITE);
+    if (ValkeyModule_StringSet(key, argv[2]) != VALKEYMODULE_OK) return fail(ctx, "StringSet");
+    ValkeyModule_CloseKey(key);
+    ValkeyModule_ReplicateVerbatim(ctx);
+    return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
+}
+
 /* keys.hget key field: replies with the value of a field, and with 1 if it exists. */
 static int hget(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     if (argc != 3) return ValkeyModule_WrongArity(ctx);
@@ -191,6 +201,7 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
         {"keys.scores", scores, "write", 1},       {"keys.overwrite", overwrite, "write", 1},
         {"keys.count", count, "readonly", 0},      {"keys.signal", signal_key, "write", 1},
         {"keys.push", push, "write deny-oom", 1},  {"keys.reset", reset, "write", 0},
+        {"keys.replace", replace, "write deny-oom", 1},
     };
     for (size_t index = 0; index < sizeof commands / sizeof *commands; index++) {
         int first = commands[index].first_key;

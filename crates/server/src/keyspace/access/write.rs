@@ -307,6 +307,30 @@ impl KeyWrite<'_> {
         }
     }
 
+    /// Puts a string into the place of the entry, as if the entry was deleted before.
+    pub fn replace_with_string(&mut self, bytes: &[u8]) {
+        let observes = Hooks::RECORDS_EVENTS
+            .union(Hooks::MODULE_EVENTS)
+            .union(Hooks::REMOVED_KEYS);
+        if !self.effects.hooks.intersects(observes)
+            && let Some(mut entry) = self.table.find_mut(self.hash, self.name)
+            && entry.object().is_none()
+        {
+            self.is_modified = true;
+            self.is_touch_pending.set(false);
+            if entry.expire_at_ms().is_some() {
+                let freed = entry.set_expire(None);
+                self.effects.discard(freed);
+            }
+            let freed = entry.set_value(NewValue::Bytes(bytes));
+            self.effects.discard(freed);
+            entry.set_clock(self.access.clock.for_new_entry());
+            return;
+        }
+        self.delete();
+        self.set(NewValue::Bytes(bytes), ExpiryUpdate::Remove);
+    }
+
     /// Notes an object that is being stored. Returns the time at which the first part of it expires.
     #[inline]
     fn note_stored_object(&self, object: &Value) -> Option<u64> {

@@ -29,6 +29,42 @@ fn a_string_that_is_written_by_a_pointer_is_seen_by_commands() {
     );
 }
 
+/// A string that a module sets is a new entry, with or without clients that hear of events.
+#[test]
+fn a_string_that_is_set_replaces_the_whole_entry() {
+    let settings = ["--maxmemory-policy", "allkeys-lfu", "--lfu-log-factor", "0"];
+    let server = start_with(1, &[&["keys"]], &settings);
+    let (mut client, mut listener) = (Client::connect(server.port), Client::connect(server.port));
+    listener.call(&["PSUBSCRIBE", "__keyspace@0__:*"]);
+    let long = "x".repeat(500);
+    for events in ["", "Kn"] {
+        assert_eq!(client.call(&["CONFIG", "SET", "notify-keyspace-events", events]), "OK");
+        for (number, (before, after)) in [("SET", "text"), ("SET", "123"), ("SET", &long), ("RPUSH", "text")]
+            .into_iter()
+            .enumerate()
+        {
+            let key = format!("k{number}");
+            client.call(&["DEL", &key]);
+            client.call(&[before, &key, "before"]);
+            client.call(&["PEXPIRE", &key, "100000"]);
+            for _ in 0..20 {
+                client.call(&["TYPE", &key]);
+                client.call(&["GET", &key]);
+            }
+            assert_eq!(client.call(&["keys.replace", &key, after]), "OK");
+            assert_eq!(client.call(&["OBJECT", "FREQ", &key]), "5", "{key} with {events:?}");
+            assert_eq!(client.call(&["PTTL", &key]), "-1");
+            assert_eq!(client.call(&["GET", &key]), after);
+            if !events.is_empty() {
+                let news = format!("(pmessage __keyspace@0__:* __keyspace@0__:{key} new)");
+                assert_eq!([listener.answer(), listener.answer()], [&*news, &*news]);
+            }
+        }
+        let counts = client.call(&["INFO", "keyspace"]);
+        assert!(counts.contains("keys=4,expires=0"), "{counts}");
+    }
+}
+
 #[test]
 fn members_are_removed_while_a_range_is_walked() {
     let server = start(1, "keys");

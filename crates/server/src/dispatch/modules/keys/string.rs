@@ -27,10 +27,7 @@ fn copy_string(write: &KeyWrite<'_>) -> Option<Vec<u8>> {
 
 impl StringSession for ModuleSession<'_, '_> {
     fn set_string(&mut self, key: SessionKey<'_>, value: &[u8]) {
-        self.edit_key(key, |write, _| {
-            write.delete();
-            write.set(NewValue::Bytes(value), ExpiryUpdate::Remove);
-        });
+        self.edit_key(key, |write, _| write.replace_with_string(value));
     }
 
     fn read_string(&mut self, key: SessionKey<'_>) -> Option<(usize, StringBytes)> {
