@@ -158,6 +158,13 @@ impl Acl {
         Login::new(account, self, true)
     }
 
+    /// Makes a login one of a client above all users. One that is up to date stays as it is.
+    pub fn make_superuser(&self, login: &mut Login) {
+        if login.name() != SUPERUSER || !login.is_unrestricted(self.version()) {
+            *login = self.superuser_login();
+        }
+    }
+
     /// Returns the login for this name and password, if they are correct.
     pub fn log_in(&self, name: &[u8], password: &[u8]) -> Option<Login> {
         let account = self.account(name)?;

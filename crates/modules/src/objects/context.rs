@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use weft_resp::Protocol;
@@ -53,12 +54,32 @@ pub struct RunningCommand {
     pub full_name_in_c: &'static CStr,
 }
 
+/// The module of a context. That of a command lives as long as the process, so that workers that run commands of a
+/// module at the same time share no counter of its holders.
+pub enum ContextModule {
+    /// The module of a command.
+    OfCommand(&'static Arc<Module>),
+    /// Another module.
+    Counted(Arc<Module>),
+}
+
+impl Deref for ContextModule {
+    type Target = Arc<Module>;
+
+    fn deref(&self) -> &Arc<Module> {
+        match self {
+            ContextModule::OfCommand(module) => module,
+            ContextModule::Counted(module) => module,
+        }
+    }
+}
+
 /// The context of a call into a module. Modules see only its first word.
 #[repr(C)]
 pub struct Context {
     get_api: GetApi,
     /// The module.
-    pub module: Arc<Module>,
+    pub module: ContextModule,
     /// For whom it acts. `SelectDb` changes the database.
     pub caller: RefCell<Caller>,
     /// The reply so far, in the protocol of the caller.
@@ -86,6 +107,15 @@ pub struct Context {
 impl Context {
     /// Creates the context of a call.
     pub fn new(module: Arc<Module>, caller: Caller) -> Context {
+        Context::for_module(ContextModule::Counted(module), caller)
+    }
+
+    /// Creates the context in which a command of a module runs.
+    pub fn of_command(module: &'static Arc<Module>, caller: Caller) -> Context {
+        Context::for_module(ContextModule::OfCommand(module), caller)
+    }
+
+    fn for_module(module: ContextModule, caller: Caller) -> Context {
         Context {
             get_api: api::function_by_name,
             module,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_acl::Login;
 use weft_base::SlotIndex;
 use weft_command_table::registry::Command;
 use weft_os::time::Instant;
@@ -28,6 +29,8 @@ pub enum ScriptCallOutcome {
 pub struct ScriptBuffers {
     /// The client of the last script.
     pub client: Option<Box<Client>>,
+    /// A login above all users, for the calls of modules.
+    pub superuser: Option<Login>,
     /// The memory of the commands' replies.
     pub output: Output,
     /// The memory of the keys of a command.

@@ -163,10 +163,14 @@ impl CommandStrings {
     pub fn words(&self) -> Option<CommandWords> {
         // SAFETY: whoever has set the strings promises that they live.
         let strings = unsafe { &*self.0.get() };
-        let mut words = CommandWords::default();
+        // SAFETY: as above.
+        let bytes = |string: &*mut ModuleString| unsafe { ModuleString::bytes_of(*string) };
+        let mut words = CommandWords {
+            bytes: Vec::with_capacity(strings.iter().map(|string| bytes(string).len()).sum()),
+            ranges: Vec::with_capacity(strings.len()),
+        };
         for string in strings {
-            // SAFETY: as above.
-            words.push(unsafe { ModuleString::bytes_of(*string) });
+            words.push(bytes(string));
         }
         (!strings.is_empty()).then_some(words)
     }

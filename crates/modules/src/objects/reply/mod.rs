@@ -12,7 +12,7 @@ use crate::api::{ERR, OK};
 
 mod state;
 
-pub use state::{Collection, FinishedReply, ReplyError, ReplyState};
+pub use state::{Collection, FinishedReply, ReplyError, ReplyState, take_spare_reply};
 
 impl Context {
     /// Takes the reply so far. The context can collect another one afterwards.

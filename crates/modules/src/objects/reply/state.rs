@@ -70,6 +70,19 @@ impl ReplyState {
     }
 }
 
+/// The size in bytes up to which the memory of a reply is used again.
+const MAX_SPARE_BYTES: usize = 16 << 10;
+
+thread_local! {
+    /// The memory of an earlier reply.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Returns an empty buffer for the reply of a command, with the memory of an earlier one if there is some.
+pub fn take_spare_reply() -> Vec<u8> {
+    SPARE.take()
+}
+
 /// The whole reply of a call into a module.
 #[derive(Debug, Default)]
 pub struct FinishedReply {
@@ -77,4 +90,15 @@ pub struct FinishedReply {
     pub bytes: Vec<u8>,
     /// The errors in it.
     pub errors: Vec<ReplyError>,
+}
+
+impl FinishedReply {
+    /// Keeps the memory of a reply that was copied, for a later one on this thread.
+    pub fn recycle(self) {
+        let mut bytes = self.bytes;
+        if (1..=MAX_SPARE_BYTES).contains(&bytes.capacity()) {
+            bytes.clear();
+            SPARE.set(bytes);
+        }
+    }
 }

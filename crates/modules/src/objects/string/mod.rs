@@ -11,6 +11,8 @@ use smallvec::SmallVec;
 
 use super::automatic::AutomaticObject;
 
+mod spare;
+
 /// The length, with the byte behind the string, up to which a string is one allocation. With it, a string has 64 bytes.
 const INLINE_LEN: usize = 48;
 

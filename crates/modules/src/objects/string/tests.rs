@@ -38,3 +38,29 @@ fn only_the_single_holder_appends() {
         ModuleString::release(string);
     }
 }
+
+#[test]
+fn the_words_of_a_command_are_used_again_unless_the_module_holds_them() {
+    let words = [b"set".as_slice(), b"key", &[b'v'; 64], b"", &[b'w'; 1000]];
+    // SAFETY: strings are used until they are released.
+    unsafe {
+        let kept = ModuleString::create_again(b"kept");
+        ModuleString::retain(kept);
+        ModuleString::release_spare(kept);
+        for round in 0..3 {
+            let strings = words.map(ModuleString::create_again);
+            assert!(!strings.contains(&kept), "round {round}");
+            for (string, word) in strings.iter().zip(words) {
+                assert_eq!(ModuleString::bytes_of(*string), word);
+                assert_eq!(*ModuleString::bytes_of(*string).as_ptr().add(word.len()), 0);
+                // The words of the next round are without this.
+                assert!(ModuleString::append(*string, b"appended"));
+            }
+            for string in strings {
+                ModuleString::release_spare(string);
+            }
+        }
+        assert_eq!(ModuleString::bytes_of(kept), b"kept");
+        ModuleString::release(kept);
+    }
+}

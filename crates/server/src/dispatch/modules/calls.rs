@@ -45,7 +45,7 @@ use crate::observability::metrics::Counter;
 use crate::propagation::LogTarget;
 use crate::state::blocked_calls::{BlockedCall, CallWait};
 use crate::state::{ClientVisitorHost, WorkerQuery};
-use weft_acl::DenialContext;
+use weft_acl::{DenialContext, Login};
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
 use weft_modules::objects::arguments::{CallFlags, CommandWords};
@@ -108,7 +108,13 @@ impl CallSession for ModuleSession<'_, '_> {
             }
         };
         prepare_client(&mut client, request);
-        let outcome = match self.admit_call(&mut client, request) {
+        let flags = self.effective_flags(request);
+        let is_superuser = !flags.contains(CallFlags::RUN_AS_USER);
+        if is_superuser {
+            // Exchanged, not copied: workers would share the counters of its holders.
+            std::mem::swap(&mut client.login, self.superuser_login(&mut buffers.superuser));
+        }
+        let outcome = match self.admit_call(&mut client, request, flags) {
             Err((command, Refusal(errno, text))) => {
                 if request.flags.contains(CallFlags::SCRIPT_MODE)
                     && let Some(command) = command
@@ -131,6 +137,9 @@ impl CallSession for ModuleSession<'_, '_> {
                 }
             }
         };
+        if let Some(login) = buffers.superuser.as_mut().filter(|_| is_superuser) {
+            std::mem::swap(&mut client.login, login);
+        }
         buffers.client = Some(client).filter(|client| client.may_become_other_view());
         buffers.shrink();
         self.thread.script_buffers = Some(buffers);
@@ -142,21 +151,18 @@ impl CallSession for ModuleSession<'_, '_> {
     }
 
     fn replicate(&mut self, db: u32, words: &CommandWords, target: PropagationTarget) {
-        let effects = &mut self.thread.effects;
-        effects.dirty += 1;
-        let target = log_target(target).intersection(effects.hooks.log_target());
-        if !target.is_empty() {
-            let words: Vec<&[u8]> = words.args().iter().collect();
-            effects
-                .log_writer
-                .propagate_before(target, DbIndex::new(db as usize), &words);
+        if let Some(target) = self.begin_propagation(target) {
+            self.propagate(target, db, words);
         }
     }
 
     fn replicate_verbatim(&mut self, context: &Context) {
-        let db = context.caller.borrow().db;
-        if let Some(words) = context.strings.words() {
-            self.replicate(db, &words, PropagationTarget::ALL);
+        if context.strings.count() > 0
+            && let Some(target) = self.begin_propagation(PropagationTarget::ALL)
+            && let Some(words) = context.strings.words()
+        {
+            let db = context.caller.borrow().db;
+            self.propagate(target, db, &words);
         }
     }
 }
@@ -220,6 +226,23 @@ type CallResult = Result<Option<BegunWait>, CommandError>;
 type CommandRefusal = (Option<&'static Command<Binding>>, Refusal);
 
 impl ModuleSession<'_, '_> {
+    // ---- propagation -----------------------------------------------------------------------------------------------
+
+    /// Counts a change that is propagated. Returns those of the consumers that the log has; `None` if there are none.
+    fn begin_propagation(&mut self, target: PropagationTarget) -> Option<LogTarget> {
+        let effects = &mut self.thread.effects;
+        effects.dirty += 1;
+        let target = log_target(target).intersection(effects.hooks.log_target());
+        (!target.is_empty()).then_some(target)
+    }
+
+    /// Propagates the words of a command.
+    fn propagate(&mut self, target: LogTarget, db: u32, words: &CommandWords) {
+        let words: Vec<&[u8]> = words.args().iter().collect();
+        let writer = &mut self.thread.effects.log_writer;
+        writer.propagate_before(target, DbIndex::new(db as usize), &words);
+    }
+
     // ---- admission -------------------------------------------------------------------------------------------------
 
     /// Applies all checks that can refuse a call, in order.
@@ -227,10 +250,11 @@ impl ModuleSession<'_, '_> {
         &mut self,
         client: &mut Client,
         request: &CallRequest<'a>,
+        flags: CallFlags,
     ) -> Result<AdmittedCall<'a>, CommandRefusal> {
-        let flags = self.effective_flags(request);
-        self.set_login(client, request, flags)
-            .map_err(|refusal| (None, refusal))?;
+        if flags.contains(CallFlags::RUN_AS_USER) {
+            self.set_login(client, request).map_err(|refusal| (None, refusal))?;
+        }
         let args = request.words.args();
         let commands = crate::commands::registry();
         let unknown = |errno| Refusal::with_error(errno, &unknown_command_error(commands, args));
@@ -280,17 +304,17 @@ impl ModuleSession<'_, '_> {
         self.thread.engine_script.as_deref().filter(|_| context.is_script.get())
     }
 
-    /// Sets the user for whom the command runs.
-    fn set_login(&self, client: &mut Client, request: &CallRequest<'_>, flags: CallFlags) -> Result<(), Refusal> {
+    /// Returns a thread's login above all users, which calls of modules have unless they run as a user.
+    fn superuser_login<'l>(&self, kept: &'l mut Option<Login>) -> &'l mut Login {
         let acl = &self.thread.server.acl;
-        if !flags.contains(CallFlags::RUN_AS_USER) {
-            client.login = acl.superuser_login();
-            return Ok(());
-        }
-        if let Some(account) = &*request.context.users.chosen.borrow() {
-            client.login = acl.login_of(account.clone(), None);
-            return Ok(());
-        }
+        let login = kept.get_or_insert_with(|| acl.superuser_login());
+        acl.make_superuser(login);
+        login
+    }
+
+    /// Sets the user for whom the command runs.
+    fn set_login(&self, client: &mut Client, request: &CallRequest<'_>) -> Result<(), Refusal> {
+        let acl = &self.thread.server.acl;
         if let Some(account) = request.context.users.chosen.borrow().as_ref() {
             client.login = acl.login_of(account.clone(), None);
             return Ok(());

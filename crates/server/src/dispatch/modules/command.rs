@@ -310,7 +310,9 @@ fn track_read_keys(server: &Server, client: &Client, command: &Command<Binding>,
 pub fn append_reply(thread: &ThreadState, reply: FinishedReply, output: &mut Output) -> bool {
     output.bytes.extend_from_slice(&reply.bytes);
     count_errors(&thread.server, thread.thread_index, &reply.errors);
-    !reply.errors.is_empty()
+    let failed = !reply.errors.is_empty();
+    reply.recycle();
+    failed
 }
 
 /// Counts the errors of a reply.

@@ -179,11 +179,13 @@ pub fn run_there<R: Send>(
     session: &mut ModuleSession<'_, '_>,
     run: impl FnOnce(&mut dyn Session) -> R + Send,
 ) -> Option<R> {
-    let server = session.thread.server.clone();
-    let is_there = server.is_home(session.thread.thread_index) || session.thread.is_lent_to_home;
+    let thread = &session.thread;
+    let is_there = thread.server.is_home(thread.thread_index) || thread.is_lent_to_home;
+    // A slot-safe command is not counted as a holder of the server: workers would share the counter.
     if is_there || !session.access.is_exclusive() {
         return Some(run(session));
     }
+    let server = session.thread.server.clone();
     let standby = session.thread.home_standby.take();
     let is_summoned = standby.is_some();
     let send = |job| match &standby {
