@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weft_base::{DbIndex, SlotIndex, ThreadIndex};
+use weft_command_table::spec::CommandFlags;
 use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
@@ -435,7 +436,8 @@ pub fn delete_keys_found_expired(
     let thread_index = ThreadIndex::new(seat.index());
     let pass = seat.enter();
     if may_delete() {
-        delete_keys_found_expired_in_pass(keyspace, &pass, thread_index, now_ms, effects, notify);
+        let row = (thread_index, UnitOfExpired::Command);
+        delete_keys_found_expired_in_pass(keyspace, &pass, row, now_ms, effects, notify);
     } else {
         discard_keys_found_expired(effects, notify);
     }
@@ -452,19 +454,38 @@ pub fn discard_keys_found_expired(effects: &mut Effects, notify: OnExpired<'_>) 
     }
 }
 
-/// Deletes the keys that readers found expired, within a passage of the gate. The calling thread counts in `row` and
-/// holds no lease.
+/// What is a unit in the log when keys are deleted that a command found expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitOfExpired {
+    /// All these keys together.
+    Command,
+    /// Each key: the command visits keys that its client has not named.
+    Key,
+}
+
+impl UnitOfExpired {
+    /// Returns the unit for a command with these flags. It is the same in Valkey.
+    pub fn of_command(flags: CommandFlags) -> UnitOfExpired {
+        match flags.contains(CommandFlags::TOUCHES_ARBITRARY_KEYS) {
+            true => UnitOfExpired::Key,
+            false => UnitOfExpired::Command,
+        }
+    }
+}
+
+/// Deletes the keys that readers found expired, within a passage of the gate. The calling thread counts in the row
+/// `thread_index` and holds no lease.
 #[cold]
 pub fn delete_keys_found_expired_in_pass(
     keyspace: &Keyspace,
     pass: &GatePassage<'_>,
-    thread_index: ThreadIndex,
+    (thread_index, unit): (ThreadIndex, UnitOfExpired),
     now_ms: u64,
     effects: &mut Effects,
     notify: OnExpired<'_>,
 ) {
     let expired = std::mem::take(&mut effects.expired);
-    // The leases are held to the end, because the log has all deletions as one transaction.
+    // The leases are held to the end, because the log may have all deletions as one transaction.
     let mut leases = BTreeMap::new();
     for key in &expired {
         let slot = key.slot.index();
@@ -484,6 +505,9 @@ pub fn delete_keys_found_expired_in_pass(
         });
         if was_deleted {
             effects.expired_keys += 1;
+            if unit == UnitOfExpired::Key {
+                effects.log_writer.end_unit();
+            }
         }
         if key.should_publish_miss {
             effects.record_event(key.db, &key.name, KeyspaceEvent::MISSED);

@@ -8,7 +8,7 @@ use crate::commands::error::CommandError;
 use crate::dispatch::command_events;
 use crate::keyspace::access::Lease;
 use crate::keyspace::effects::Effects;
-use crate::keyspace::expiry::{delete_keys_found_expired_in_pass, discard_keys_found_expired};
+use crate::keyspace::expiry::{UnitOfExpired, delete_keys_found_expired_in_pass, discard_keys_found_expired};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{GatePassage, Seat};
 use crate::net::client::{Client, ClientFlags, ScriptRefusal};
@@ -271,7 +271,7 @@ fn run_admitted<'p>(
     many.clear();
     if !thread.effects.expired.is_empty() {
         // This happens before the next command, because that command may count keys.
-        delete_expired(thread, pass);
+        delete_expired(thread, pass, UnitOfExpired::of_command(request.command.spec.flags));
     }
     match outcome {
         Outcome::Contended => handle_refused_slot(thread, request, keys, connection),
@@ -281,7 +281,7 @@ fn run_admitted<'p>(
 
 /// Deletes the expired keys that a command found, or discards the list while deleting is not permitted.
 #[cold]
-fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
+fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>, unit: UnitOfExpired) {
     if thread.home_events.include_changes() {
         return thread.leave_expired_to_home();
     }
@@ -295,7 +295,7 @@ fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     delete_keys_found_expired_in_pass(
         &server.keyspace,
         pass,
-        thread_index,
+        (thread_index, unit),
         thread.now_ms,
         &mut thread.effects,
         notify,

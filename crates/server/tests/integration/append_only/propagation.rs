@@ -80,6 +80,48 @@ fn check(program: &Path) {
     }
 }
 
+#[test]
+fn keys_that_a_walk_finds_expired_are_deleted_one_by_one() {
+    check_walks(&weft());
+}
+
+#[test]
+#[ignore = "needs Valkey: set WEFT_ORACLE"]
+fn valkey_deletes_keys_that_a_walk_finds_expired_one_by_one() {
+    check_walks(&valkey_program());
+}
+
+/// Checks the deletions by commands that visit keys which their client has not named, and by one whose client has.
+fn check_walks(program: &Path) {
+    let place = TestDirectory::new();
+    let server = Server::start(
+        program,
+        &place,
+        &["--appendfsync", "always", "--aof-use-rdb-preamble", "no"],
+    );
+    let mut client = server.client();
+    let mut log = Log { place: &place, read: 0 };
+    client.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    for (command, is_transaction) in [("SCAN 0", false), ("RANDOMKEY", false), ("MGET x y", true)] {
+        client.call(&["MSET", "x", "v", "y", "v"]);
+        client.call(&["PEXPIRE", "x", "1"]);
+        client.call(&["PEXPIRE", "y", "1"]);
+        sleep(Duration::from_millis(10));
+        log.skip();
+        client.send(&words(command));
+        client.answer();
+        let mut logged = log.next(if is_transaction { 4 } else { 2 });
+        let deletions = if is_transaction { 1..3 } else { 0..2 };
+        // The order of keys in a walk is not specified.
+        logged[deletions].sort();
+        let expected: &[&str] = match is_transaction {
+            true => &["MULTI", "UNLINK x", "UNLINK y", "EXEC"],
+            false => &["UNLINK x", "UNLINK y"],
+        };
+        assert_eq!(logged, expected, "{command}");
+    }
+}
+
 /// One command for all members that SPOP has removed could be too large to be loaded.
 #[test]
 fn large_members_are_removed_by_several_commands() {
