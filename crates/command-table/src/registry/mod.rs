@@ -17,7 +17,9 @@
 //! command. In replies and statistics the command keeps its original name, as in Valkey.
 //!
 //! Modules add and remove commands while the server runs ([`modules`]): each change makes a new registry that shares
-//! the commands of the one before.
+//! the commands of the one before, and the names of all commands that are not of modules.
+
+use std::sync::Arc;
 
 use super::spec::CommandSpec;
 use super::tables::TABLES;
@@ -90,10 +92,13 @@ pub enum RenameError {
 #[derive(Debug)]
 pub struct Registry<H: 'static> {
     commands: Vec<&'static Command<H>>,
-    /// Top-level commands by the names that clients use.
+    /// Top-level commands by the names that clients use, without those of modules.
     index: NameIndex,
-    /// Top-level commands by their original names, for ACL rules and for commands that the server itself runs.
+    /// Top-level commands by their original names, for ACL rules and for commands that the server itself runs, without
+    /// those of modules.
     original_index: NameIndex,
+    /// Top-level commands of modules. Their names cannot be changed.
+    module_index: NameIndex,
     /// The number of commands that are not those of modules. Theirs are the ids from here on.
     built_in_count: usize,
     /// The full names, in lower case, of the commands that modules have had, with their ids. A command that comes back
@@ -123,8 +128,9 @@ impl<H: Copy> Registry<H> {
 
         let mut registry = Registry {
             commands: Vec::new(),
-            index: NameIndex::EMPTY,
-            original_index: NameIndex::EMPTY,
+            index: NameIndex::default(),
+            original_index: NameIndex::default(),
+            module_index: NameIndex::default(),
             built_in_count: 0,
             module_ids: Vec::new(),
             module_categories: Vec::new(),
@@ -189,7 +195,7 @@ impl<H: Copy> Registry<H> {
                 id,
                 full_name,
                 subcommand_ids: Box::default(),
-                subcommand_index: NameIndex::EMPTY,
+                subcommand_index: NameIndex::default(),
                 is_named_by_one_word: false,
             })));
         }
@@ -215,10 +221,14 @@ impl<H> Registry<H> {
     /// Returns the top-level command that clients call `name`, in any case.
     #[inline]
     pub fn command(&self, name: &[u8]) -> Option<&'static Command<H>> {
-        self.index
-            .find(name)
-            .and_then(|id| self.commands.get(usize::from(id)))
-            .copied()
+        self.top_level_command(&self.index, name)
+    }
+
+    /// Returns the top-level command that has that name in `index` or is one of a module, in any case.
+    #[inline]
+    fn top_level_command(&self, index: &NameIndex, name: &[u8]) -> Option<&'static Command<H>> {
+        let id = index.find(name).or_else(|| self.module_index.find(name))?;
+        self.commands.get(usize::from(id)).copied()
     }
 
     /// Returns the subcommand of `container` with that name, in any case.
@@ -239,7 +249,7 @@ impl<H> Registry<H> {
 
     fn find_in_index(&self, index: &NameIndex, full_name: &[u8]) -> Option<&'static Command<H>> {
         let mut words = full_name.split(|byte| *byte == b'|');
-        let command = self.commands.get(usize::from(index.find(words.next()?)?)).copied()?;
+        let command = self.top_level_command(index, words.next()?)?;
         match (words.next(), words.next()) {
             (None, _) => Some(command),
             (Some(name), None) => self.subcommand(command, name),
@@ -255,7 +265,8 @@ impl<H> Registry<H> {
 
     /// Returns the top-level commands that clients can call, by id.
     pub fn top_level(&self) -> impl Iterator<Item = &'static Command<H>> + Clone {
-        self.index.names.iter().map(|(_, id)| self.commands[usize::from(*id)])
+        let names = self.index.names.iter().chain(self.module_index.names.iter());
+        names.map(|(_, id)| self.commands[usize::from(*id)])
     }
 
     /// Returns the subcommands of `container`, by id.
@@ -273,7 +284,7 @@ impl<H> Registry<H> {
     /// is removed nevertheless, because the server refuses to start with such a configuration.
     pub fn rename(&mut self, name: &[u8], new_name: &[u8]) -> Result<(), RenameError> {
         let id = self.index.find(name).ok_or(RenameError::NoSuchCommand)?;
-        let mut names = std::mem::take(&mut self.index.names);
+        let mut names = self.index.names.to_vec();
         names.retain(|(_, other)| *other != id);
         let is_taken = names.iter().any(|(other, _)| other.eq_ignore_ascii_case(new_name));
         if !is_taken && !new_name.is_empty() {
@@ -290,13 +301,13 @@ fn find_handler<H: Copy>(bindings: &[(&'static str, H)], name: &str) -> Option<H
     Some(bindings[position].1)
 }
 
-/// An open-addressing hash table from names to ids.
-#[derive(Clone, Debug)]
+/// An open-addressing hash table from names to ids. Copies share it.
+#[derive(Clone, Default, Debug)]
 struct NameIndex {
     /// The slots. Their number is zero or a power of two, and at most a quarter of them is used.
-    slots: Vec<NameSlot>,
+    slots: Arc<[NameSlot]>,
     /// The names in lower case with their ids, by id.
-    names: Vec<(Vec<u8>, u16)>,
+    names: Arc<[(Vec<u8>, u16)]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -325,15 +336,10 @@ impl NameSlot {
 }
 
 impl NameIndex {
-    const EMPTY: NameIndex = NameIndex {
-        slots: Vec::new(),
-        names: Vec::new(),
-    };
-
     /// Indexes names in lower case. No name may be empty or occur twice.
     fn new(names: Vec<(Vec<u8>, u16)>) -> NameIndex {
         if names.is_empty() {
-            return NameIndex::EMPTY;
+            return NameIndex::default();
         }
         let mut slots = vec![NameSlot::FREE; (names.len() * 4).next_power_of_two()];
         for ((name, id), position) in names.iter().zip(0..) {
@@ -349,7 +355,10 @@ impl NameIndex {
                 position,
             };
         }
-        NameIndex { slots, names }
+        NameIndex {
+            slots: slots.into(),
+            names: names.into(),
+        }
     }
 
     /// Returns the id of `name`, in any case.

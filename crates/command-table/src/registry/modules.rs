@@ -1,7 +1,8 @@
 //! Commands of modules in the registry.
 //!
 //! 1. A registry never changes. Modules that are loaded or unloaded make a new one, of which the commands that stay are
-//!    the same objects.
+//!    the same objects. Registries of the past stay, because threads may still use them; so those made here share the names
+//!    that do not change, which are most of a registry.
 //! 2. An id belongs to one full name for as long as the process runs: clients have queued commands by their ids, and
 //!    statistics and waiting clients know them as well. The id of a command that is gone has a command that answers
 //!    with an error, and gets another one when a command of that name comes back.
@@ -88,15 +89,13 @@ impl<H: Copy> Registry<H> {
                 id: *id,
                 full_name: "",
                 subcommand_ids: Box::default(),
-                subcommand_index: NameIndex::EMPTY,
+                subcommand_index: NameIndex::default(),
                 is_named_by_one_word: true,
             }));
         }
-        for index in [&mut registry.index, &mut registry.original_index] {
-            let mut names = std::mem::take(&mut index.names);
-            names.retain(|(_, id)| !removed.contains(id));
-            *index = NameIndex::new(names);
-        }
+        let mut names = registry.module_index.names.to_vec();
+        names.retain(|(_, id)| !removed.contains(id));
+        registry.module_index = NameIndex::new(names);
         registry
     }
 
@@ -116,6 +115,7 @@ impl<H: Copy> Registry<H> {
             commands: self.commands.clone(),
             index: self.index.clone(),
             original_index: self.original_index.clone(),
+            module_index: self.module_index.clone(),
             built_in_count: self.built_in_count,
             module_ids: self.module_ids.clone(),
             module_categories: self.module_categories.clone(),
@@ -157,12 +157,10 @@ impl<H: Copy> Registry<H> {
     }
 
     fn add_names(&mut self, new_names: &[(Vec<u8>, u16)]) {
-        for index in [&mut self.index, &mut self.original_index] {
-            let mut names = std::mem::take(&mut index.names);
-            names.extend_from_slice(new_names);
-            names.sort_unstable_by_key(|(_, id)| *id);
-            *index = NameIndex::new(names);
-        }
+        let mut names = self.module_index.names.to_vec();
+        names.extend_from_slice(new_names);
+        names.sort_unstable_by_key(|(_, id)| *id);
+        self.module_index = NameIndex::new(names);
     }
 }
 

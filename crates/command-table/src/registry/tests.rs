@@ -1,5 +1,7 @@
 //! Tests of the command registry.
 
+use std::sync::Arc;
+
 use super::{AddCommandsError, Lookup, ModuleCategory, ModuleCommandBinding, Registry};
 use crate::spec::{Categories, CommandSpec, Group, command};
 
@@ -100,6 +102,24 @@ fn names_that_are_taken_or_renamed_are_refused() {
             .with_module_commands(&[container("m.b", subcommands)])
             .is_err()
     );
+}
+
+#[test]
+fn registries_share_the_names_of_commands_that_are_not_of_modules() {
+    let before = built_in();
+    let with = before
+        .with_module_commands(&[binding("m.a", "m", 1)])
+        .expect("the name is free");
+    let without = with.without_module_commands("m", 0);
+    for after in [&with, &without] {
+        assert!(
+            Arc::ptr_eq(&before.index.slots, &after.index.slots)
+                && Arc::ptr_eq(&before.index.names, &after.index.names)
+        );
+        assert!(Arc::ptr_eq(&before.original_index.slots, &after.original_index.slots));
+    }
+    assert_eq!(with.top_level().last().map(|command| command.full_name), Some("m.a"));
+    assert_eq!(without.top_level().count(), before.top_level().count());
 }
 
 #[test]

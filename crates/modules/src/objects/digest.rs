@@ -1,6 +1,7 @@
 //! The digest to which a module adds one of its values (`ValkeyModuleDigest`), for DEBUG DIGEST.
 //!
-//! Elements of a sequence are hashed in their order. The order of sequences does not matter.
+//! Elements of a sequence are hashed in their order. The order of sequences does not matter: the hashes of their digests are
+//! combined by an exclusive or. Valkey computes the same bytes, so that digests show whether two servers hold the same.
 
 use sha1::{Digest as _, Sha1};
 
@@ -34,27 +35,28 @@ impl ModuleDigest {
 
     /// Adds an element to the sequence.
     pub fn add(&mut self, element: &[u8]) {
-        let hash = Sha1::digest(element);
-        self.sequence
-            .iter_mut()
-            .zip(hash)
-            .for_each(|(byte, other)| *byte ^= other);
+        add_hash(&mut self.sequence, element);
         self.sequence = Sha1::digest(self.sequence).into();
     }
 
     /// Ends the sequence.
     pub fn end_sequence(&mut self) {
         let sequence = std::mem::take(&mut self.sequence);
-        self.sum
-            .iter_mut()
-            .zip(sequence)
-            .for_each(|(byte, other)| *byte ^= other);
+        add_hash(&mut self.sum, &sequence);
     }
 
     /// Returns the digest of the sequences that have ended.
     pub fn sum(&self) -> [u8; DIGEST_BYTES] {
         self.sum
     }
+}
+
+/// Combines a digest with the hash of a part.
+fn add_hash(digest: &mut [u8; DIGEST_BYTES], part: &[u8]) {
+    digest
+        .iter_mut()
+        .zip(Sha1::digest(part))
+        .for_each(|(byte, other)| *byte ^= other);
 }
 
 #[cfg(test)]

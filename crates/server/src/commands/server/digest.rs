@@ -97,8 +97,9 @@ impl DataDigest {
     /// Adds a value of a module, of which the module has computed the digest.
     fn add_module_value(&mut self, digest: Option<&ModuleDigest>) {
         self.add_ordered(&TYPE_MODULE.to_be_bytes());
-        let digest = digest.into_iter().flatten();
-        self.0.iter_mut().zip(digest).for_each(|(byte, other)| *byte ^= other);
+        if let Some(digest) = digest {
+            self.add_unordered(digest);
+        }
     }
 
     fn add_stream(&mut self, stream: &Stream) {

@@ -98,6 +98,9 @@ fn assert_numbers(client: &mut Client) {
     }
 }
 
+/// The digest that Valkey 9.1.2 computes for the number 0.1 of this type.
+const DIGEST_IN_VALKEY: &str = "(1a695be28d10b94beb25a8685b44e8a5e4fa2eed)";
+
 #[test]
 fn numbers_of_a_data_type_survive_dumps_logs_and_copies() {
     let dump = ["--enable-debug-command", "yes"];
@@ -114,6 +117,11 @@ fn numbers_of_a_data_type_survive_dumps_logs_and_copies() {
         "the type has no copy function"
     );
     assert_eq!(client.call(&["TYPE", "n0.1"]), "numbertyp");
+    assert_eq!(
+        client.call(&["DEBUG", "DIGEST-VALUE", "n0.1"]),
+        DIGEST_IN_VALKEY,
+        "digests of two servers can be compared"
+    );
     assert!(client.call(&["DEBUG", "DIGEST-VALUE", "n0.1"]) != client.call(&["DEBUG", "DIGEST-VALUE", "n-0.5"]));
     let payload = {
         client.send(&["DUMP", "n0.1"]);

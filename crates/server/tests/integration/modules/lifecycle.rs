@@ -55,6 +55,25 @@ fn a_failed_load_leaves_nothing_behind() {
 }
 
 #[test]
+fn loading_and_unloading_again_takes_little_memory() {
+    let server = start(1);
+    let path = module("home");
+    let mut client = Client::connect(server.port);
+    let mut used_after = |rounds: usize| {
+        for _ in 0..rounds {
+            assert_eq!(client.call(&["MODULE", "LOAD", &path]), "OK");
+            assert_eq!(client.call(&["MODULE", "UNLOAD", "home"]), "OK");
+        }
+        let info = client.call(&["INFO", "memory"]);
+        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+        used.expect("the figure").trim().parse::<i64>().expect("a number")
+    };
+    let before = used_after(2);
+    let growth = used_after(20) - before;
+    assert!(growth < 20 * 40_000, "{growth} bytes in 20 rounds");
+}
+
+#[test]
 fn a_module_may_refuse_to_be_unloaded() {
     let server = start(2);
     let mut client = Client::connect(server.port);
