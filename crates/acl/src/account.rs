@@ -136,6 +136,11 @@ impl Login {
         self.authenticated
     }
 
+    /// Returns `true` if the client is above all users, and so has none.
+    pub fn is_superuser(&self) -> bool {
+        self.name() == crate::SUPERUSER
+    }
+
     /// Returns the name of the user.
     pub fn name(&self) -> &[u8] {
         self.account.name()

@@ -160,7 +160,7 @@ impl Acl {
 
     /// Makes a login one of a client above all users. One that is up to date stays as it is.
     pub fn make_superuser(&self, login: &mut Login) {
-        if login.name() != SUPERUSER || !login.is_unrestricted(self.version()) {
+        if !login.is_superuser() || !login.is_unrestricted(self.version()) {
             *login = self.superuser_login();
         }
     }

@@ -9,6 +9,7 @@ mod grammar;
 mod info;
 mod leeway;
 mod metadata;
+mod modules;
 mod normalise;
 mod pair;
 mod permissions;
@@ -29,12 +30,24 @@ use case::CaseFile;
 use exceptions::Exceptions;
 use pair::{ComparedServers, ServerBinaries};
 
-const VALUED: &[&str] = &["weft", "weft-args", "valkey", "filter", "seed", "seconds", "show"];
+const VALUED: &[&str] = &[
+    "weft",
+    "weft-args",
+    "valkey",
+    "filter",
+    "seed",
+    "seconds",
+    "show",
+    "only",
+    "sequences",
+];
 const FLAGS: &[&str] = &["no-cases", "self-check", "trace"];
 const DEFAULT_SECONDS: u64 = 20;
 /// On few cores the self-tuning would keep one worker active, and nothing would happen in parallel.
 const DEFAULT_WEFT_ARGUMENTS: &str = "--io-threads 4 --io-threads-always-active yes";
 const DEFAULT_SHOWN: usize = 20;
+/// Sequences for the module API: about half a minute with a server without optimisation.
+const DEFAULT_MODULE_SEQUENCES: u64 = 2000;
 
 /// The parameters of a run.
 struct DiffPlan {
@@ -45,6 +58,8 @@ struct DiffPlan {
     seed: u64,
     seconds: u64,
     max_shown: usize,
+    /// The number of sequences for the module API.
+    module_sequences: u64,
 }
 
 /// The results of a run.
@@ -84,6 +99,10 @@ pub fn run_all(words: &[String]) -> Result<Vec<String>, String> {
     if options.is_given("self-check") {
         return self_check::run(&valkey_path(&options)?, !options.is_given("no-cases")).map(|()| Vec::new());
     }
+    let only = options.value("only");
+    if only.is_some_and(|only| only != "modules") {
+        return Err("--only has one value: modules".to_string());
+    }
     let plan = DiffPlan {
         binaries: ServerBinaries {
             weft: weft_path(&options)?,
@@ -96,7 +115,15 @@ pub fn run_all(words: &[String]) -> Result<Vec<String>, String> {
         seed: options.number("seed", fastrand::u64(1..1 << 32))?,
         seconds: options.number("seconds", DEFAULT_SECONDS)?,
         max_shown: options.number("show", DEFAULT_SHOWN)?,
+        module_sequences: options.number("sequences", DEFAULT_MODULE_SEQUENCES)?,
     };
+    if only.is_some() {
+        return run_modules(&plan).map(|()| Vec::new());
+    }
+    // A filter names something else, unless the option above is given.
+    if plan.filter.is_empty() && plan.seconds > 0 {
+        run_modules(&plan)?;
+    }
     report_verdict(run_plan(&plan, &read_exceptions()?)?)
 }
 
@@ -158,6 +185,32 @@ fn run_plan(plan: &DiffPlan, exceptions: &Exceptions) -> Result<DiffTally, Strin
         tally.stale_exceptions = exceptions.stale_lines();
     }
     Ok(tally)
+}
+
+/// Compares the module API.
+fn run_modules(plan: &DiffPlan) -> Result<(), String> {
+    println!(
+        "{} sequences for the module API, seed {}",
+        plan.module_sequences, plan.seed
+    );
+    let outcome = modules::run(&modules::ModulePlan {
+        binaries: &plan.binaries,
+        seed: plan.seed,
+        sequences: plan.module_sequences,
+        filter: &plan.filter,
+        max_shown: plan.max_shown,
+    })?;
+    println!(
+        "{} sequences with {} commands and {} calls of the module API: {} differ",
+        outcome.sequences,
+        outcome.commands,
+        outcome.calls,
+        outcome.differing.len()
+    );
+    match outcome.differing.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} differences of the module API")),
+    }
 }
 
 /// Prints the results. Returns what is skipped.

@@ -84,8 +84,11 @@ impl Reply {
             return Ok((Self { kind, body }, used));
         };
         let mut items = Vec::new();
-        for _ in 0..length * per_entry {
+        let mut missing = length * per_entry;
+        while missing > 0 {
             let (item, item_used) = Self::parse(&bytes[used..])?;
+            // Attributes precede an element, and are not counted.
+            missing -= usize::from(item.kind != b'|');
             items.push(item);
             used += item_used;
         }
@@ -126,7 +129,8 @@ impl Reply {
             Body::Text(text) => [&[self.kind], text.as_slice(), b"\r\n"].concat(),
             Body::Items(items) => {
                 let per_entry = if matches!(self.kind, b'%' | b'|') { 2 } else { 1 };
-                let head = format!("{kind}{}\r\n", items.len() / per_entry).into_bytes();
+                let count = items.iter().filter(|item| item.kind != b'|').count();
+                let head = format!("{kind}{}\r\n", count / per_entry).into_bytes();
                 items.iter().fold(head, |wire, item| [wire, item.to_wire()].concat())
             }
         }

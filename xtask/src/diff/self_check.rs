@@ -105,5 +105,6 @@ fn plan(valkey: &Path, altered: &[&str], cases: bool, filter: &str) -> DiffPlan 
         seed: 1,
         seconds: 5,
         max_shown: 10,
+        module_sequences: 0,
     }
 }

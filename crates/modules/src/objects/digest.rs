@@ -39,7 +39,7 @@ impl ModuleDigest {
         self.sequence = Sha1::digest(self.sequence).into();
     }
 
-    /// Ends the sequence.
+    /// Ends the sequence: its digest is hashed once more, as Valkey does.
     pub fn end_sequence(&mut self) {
         let sequence = std::mem::take(&mut self.sequence);
         add_hash(&mut self.sum, &sequence);

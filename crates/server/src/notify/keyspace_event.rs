@@ -1,7 +1,8 @@
 //! The names and classes of keyspace events.
 //!
 //! See Valkey's documentation, "Keyspace notifications": a class is one letter of `notify-keyspace-events`.
-/// A class of events. Each class but `Silent` is one letter of `notify-keyspace-events`.
+/// A class of events. Each class but `Silent` is one letter of `notify-keyspace-events`. Events of
+/// modules have flags instead, of one or several classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventClass {
     /// `g`: commands that work on keys of any type.
@@ -26,8 +27,6 @@ pub enum EventClass {
     New,
     /// `m`: a reader did not find a key.
     Missed,
-    /// `d`: an event of a module.
-    Module,
     /// No letter: the value changed, but nothing is published.
     Silent,
 }

@@ -140,13 +140,10 @@ impl<'a> NotificationSender<'a> {
         stats.add(self.counter_row, slot, SlotFigure::BytesOut, bytes as u64);
     }
 
-    /// Publishes an event of a module. Unless `is_delivered` is set, modules that have subscribed to it get it later.
-    pub fn publish_event_now(&mut self, db: DbIndex, name: &[u8], event: KeyspaceEvent, is_delivered: bool) {
+    /// Publishes an event of a module. `flags` may contain several classes; one that is enabled is enough.
+    pub fn publish_event_of_module(&mut self, db: DbIndex, key: &[u8], flags: i64, name: &str) {
         let classes = self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
-        self.publish_event(classes, db, name, event);
-        if !is_delivered && i64::from(module_events::subscribed_classes()) & class_flag(event.class) != 0 {
-            self.send_to_modules(vec![(db, name.into(), event)]);
-        }
+        self.publish_event(classes, (db, key), flags, name);
     }
 
     /// Sends events to the home worker, for modules that have subscribed to their classes. Only for events that no
@@ -161,8 +158,8 @@ impl<'a> NotificationSender<'a> {
     }
 
     /// Publishes an event, to the channel of its key and to that of its name.
-    fn publish_event(&mut self, classes: i64, db: DbIndex, name: &[u8], event: KeyspaceEvent) {
-        if classes & class_flag(event.class) == 0
+    fn publish_event(&mut self, classes: i64, (db, key): (DbIndex, &[u8]), flags: i64, event: &str) {
+        if classes & flags == 0
             || !self
                 .server
                 .clients
@@ -173,12 +170,12 @@ impl<'a> NotificationSender<'a> {
         }
         if classes & keyspace_events::KEYSPACE != 0 {
             let mut channel = format!("__keyspace@{db}__:").into_bytes();
-            channel.extend_from_slice(name);
-            self.publish_message(ChannelNamespace::Channels, &channel, event.name.as_bytes());
+            channel.extend_from_slice(key);
+            self.publish_message(ChannelNamespace::Channels, &channel, event.as_bytes());
         }
         if classes & keyspace_events::KEYEVENT != 0 {
-            let channel = format!("__keyevent@{db}__:{}", event.name);
-            self.publish_message(ChannelNamespace::Channels, channel.as_bytes(), name);
+            let channel = format!("__keyevent@{db}__:{event}");
+            self.publish_message(ChannelNamespace::Channels, channel.as_bytes(), key);
         }
     }
 
@@ -248,7 +245,7 @@ impl<'a> NotificationSender<'a> {
         for Change { db, name, kind: what } in changes.drain(..) {
             match what {
                 ChangeKind::Event(event) | ChangeKind::DeliveredEvent(event) => {
-                    self.publish_event(classes, db, &name, event);
+                    self.publish_event(classes, (db, &name), class_flag(event.class), event.name);
                 }
                 ChangeKind::ModuleEvent(_) => {}
                 ChangeKind::Value => {
@@ -390,28 +387,8 @@ pub fn class_flag(class: EventClass) -> i64 {
         EventClass::Evicted => keyspace_events::EVICTED,
         EventClass::New => keyspace_events::NEW,
         EventClass::Missed => keyspace_events::KEY_MISS,
-        EventClass::Module => keyspace_events::MODULE,
         EventClass::Silent => 0,
     }
-}
-
-/// Returns the class that a letter of `notify-keyspace-events` enables.
-pub fn class_of_flag(flag: i64) -> Option<EventClass> {
-    let classes = [
-        EventClass::Generic,
-        EventClass::String,
-        EventClass::Hash,
-        EventClass::Set,
-        EventClass::SortedSet,
-        EventClass::List,
-        EventClass::Stream,
-        EventClass::Expired,
-        EventClass::Evicted,
-        EventClass::New,
-        EventClass::Missed,
-        EventClass::Module,
-    ];
-    classes.into_iter().find(|class| class_flag(*class) == flag)
 }
 
 /// Returns a client as the registry of subscriptions identifies it.

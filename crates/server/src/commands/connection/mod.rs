@@ -70,8 +70,10 @@ fn quit(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let is_link = ClientFlags::PRIMARY.union(ClientFlags::REPLICA);
-    if ctx.client.flags.intersects(is_link) {
+    let others = ClientFlags::PRIMARY
+        .union(ClientFlags::REPLICA)
+        .union(ClientFlags::MODULE_CALL);
+    if ctx.client.flags.intersects(others) {
         return Err(CommandError::constant("ERR can only reset normal client connections"));
     }
     super::transaction::discard_transaction(ctx);

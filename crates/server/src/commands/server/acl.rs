@@ -169,7 +169,11 @@ fn users(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn who_am_i(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.bulk(ctx.client.login.name());
+    // A call of a module for no user.
+    match ctx.client.login.is_superuser() {
+        true => ctx.reply.null(),
+        false => ctx.reply.bulk(ctx.client.login.name()),
+    }
     Ok(())
 }
 

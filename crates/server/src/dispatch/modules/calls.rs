@@ -319,9 +319,10 @@ impl ModuleSession<'_, '_> {
             client.login = acl.login_of(account.clone(), None);
             return Ok(());
         }
-        // The view has the login of the session's client.
+        // The view has the login of the session's client. That of a call for no user has none.
         let has_client = client.id == self.client.id && client.id.get() != 0;
-        has_client.then_some(()).ok_or_else(|| {
+        let has_user = has_client && !self.client.login.is_superuser();
+        has_user.then_some(()).ok_or_else(|| {
             Refusal::new(
                 CallErrno::NoUser,
                 "cannot run as user, no user directly attached to context or context's client",
@@ -634,6 +635,8 @@ impl ModuleSession<'_, '_> {
         planned: &[PlannedKey],
         output: &mut Output,
     ) -> CallResult {
+        // The command may publish, and the events of the module's own accesses come before.
+        self.send_recorded_effects();
         let (thread, pass) = (&mut *self.thread, self.pass);
         if matches!(call.command.full_name, "subscribe" | "psubscribe") {
             return Err(CommandError::from_text(format!(

@@ -1,55 +1,69 @@
 //! Keyspace events of modules, the messages that they publish, and the cluster's nodes as they see them.
 
-use std::collections::HashSet;
-
 use weft_base::DbIndex;
 use weft_base::SlotIndex;
 use weft_base::clock::unix_ms;
 use weft_cluster::node::{NodeFlags, NodeId};
 use weft_cluster::slot_tags::tag_for_slot;
-use weft_config::id;
+use weft_config::{id, keyspace_events as event_flags};
 use weft_modules::module::cluster_messages::flags as cluster_flags;
+use weft_modules::module::keyspace_events::{self, KeyEvent};
+use weft_modules::objects::context::Caller;
 use weft_modules::session::events::{EventHost, EventSession, NodeInfo, node_flags};
-use weft_os::sync::Mutex;
 
 use super::{ModuleHost, ModuleSession};
-use crate::notify::keyspace_event::KeyspaceEvent;
-use crate::notify::messages::{NotificationSender, class_of_flag, update_event_hook};
+use crate::notify::messages::{NotificationSender, update_event_hook};
 use crate::notify::pubsub::ChannelNamespace;
 
-/// Returns a name of an event that lives as long as the process. Modules use few names.
-fn interned(name: &[u8]) -> &'static str {
-    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    let name = String::from_utf8_lossy(name);
-    let mut names = NAMES.lock();
-    let names = names.get_or_insert_default();
-    match names.get(&*name) {
-        Some(known) => known,
-        None => {
-            let leaked: &'static str = Box::leak(name.into_owned().into_boxed_str());
-            names.insert(leaked);
-            leaked
+impl ModuleSession<'_, '_> {
+    /// Sends what is recorded, before a message that is sent at once.
+    pub(super) fn send_recorded_effects(&mut self) {
+        let by = Some(self.client.id).filter(|id| id.get() != 0);
+        let (server, thread_index) = (&self.thread.server, self.thread.thread_index);
+        NotificationSender::new(server, &mut self.thread.effects, thread_index).send_recorded_effects(by);
+    }
+
+    /// Lets modules have an event of a slot-safe command later, on the home worker.
+    fn send_key_event_home(&self, event: &KeyEvent<'_>) {
+        if keyspace_events::subscribed_classes() & event.class == 0 {
+            return;
         }
+        let (class, db) = (event.class, event.db);
+        let (name, key): (Box<str>, Box<[u8]>) = (event.name.into(), event.key.into());
+        self.thread.server.run_session_at_home(move |session| {
+            let (name, key) = (&*name, &*key);
+            keyspace_events::deliver(session, &KeyEvent { class, name, db, key }, &Caller::none());
+        });
     }
 }
 
 impl EventSession for ModuleSession<'_, '_> {
-    fn notify_key_event(&mut self, class: i32, name: &[u8], db: u32, key: &[u8]) {
-        let name = interned(name);
-        let Some(class) = class_of_flag(i64::from(class)) else {
-            return;
+    fn notify_key_event(&mut self, flags: i32, name: &[u8], db: u32, key: &[u8]) {
+        self.send_recorded_effects();
+        let name = String::from_utf8_lossy(name);
+        // As in Valkey, flags may contain several classes, but modules do not get those that stand for channels.
+        let channels = (event_flags::KEYSPACE | event_flags::KEYEVENT) as i32;
+        let event = KeyEvent {
+            class: flags & !channels,
+            name: &name,
+            db,
+            key,
         };
-        let (db, event) = (DbIndex::new(db as usize), KeyspaceEvent { class, name });
-        if self.access.is_exclusive() {
-            self.deliver_event(db, key, event);
+        match self.access.is_exclusive() {
+            true => self.deliver_key_event(&event),
+            false => self.send_key_event_home(&event),
         }
-        let is_delivered = self.access.is_exclusive();
         let (server, thread_index) = (&self.thread.server, self.thread.thread_index);
-        let mut sender = NotificationSender::new(server, &mut self.thread.effects, thread_index);
-        sender.publish_event_now(db, key, event, is_delivered);
+        NotificationSender::new(server, &mut self.thread.effects, thread_index).publish_event_of_module(
+            DbIndex::new(db as usize),
+            key,
+            i64::from(flags),
+            &name,
+        );
     }
 
     fn publish(&mut self, channel: &[u8], message: &[u8], is_sharded: bool) -> usize {
+        self.send_recorded_effects();
         let namespace = match is_sharded {
             true => ChannelNamespace::ShardChannels,
             false => ChannelNamespace::Channels,

@@ -17,7 +17,7 @@
 //! [`HomeEvents`]: crate::dispatch::home_events::HomeEvents
 
 use weft_base::DbIndex;
-use weft_modules::module::keyspace_events as subscriptions;
+use weft_modules::module::keyspace_events::{self as subscriptions, KeyEvent};
 use weft_modules::module::post_jobs;
 use weft_modules::objects::context::Caller;
 use weft_resp::Args;
@@ -206,7 +206,11 @@ impl ModuleSession<'_, '_> {
 
     /// Calls the modules that have subscribed to an event.
     pub(super) fn deliver_event(&mut self, db: DbIndex, key: &[u8], event: KeyspaceEvent) {
-        let event = module_event(db, key, event);
+        self.deliver_key_event(&module_event(db, key, event));
+    }
+
+    /// Calls the modules that have subscribed to a class of an event.
+    pub(super) fn deliver_key_event(&mut self, event: &KeyEvent<'_>) {
         if subscriptions::subscribed_classes() & event.class == 0 {
             return;
         }
@@ -216,9 +220,9 @@ impl ModuleSession<'_, '_> {
             protocol: self.client.protocol,
         };
         match self.thread.is_for_locks {
-            true => subscriptions::deliver(self, &event, &caller),
+            true => subscriptions::deliver(self, event, &caller),
             false => {
-                home::run_there(self, |session| subscriptions::deliver(session, &event, &caller));
+                home::run_there(self, |session| subscriptions::deliver(session, event, &caller));
             }
         }
     }

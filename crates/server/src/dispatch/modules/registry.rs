@@ -71,6 +71,10 @@ impl RegistryHost for ModuleHost {
             let flags = if flags_are_known { key.flags } else { KeyFlags::empty() };
             keys.push((key.index, flags));
         });
+        // Valkey finds the keys for modules by other means than those of COMMAND GETKEYS, in this order.
+        if matches!(spec.special_keys, SpecialKeys::CountedAndStored) && !keys.is_empty() {
+            keys.rotate_left(1);
+        }
         Ok(keys)
     }
 

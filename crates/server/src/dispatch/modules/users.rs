@@ -33,7 +33,8 @@ impl ModuleSession<'_, '_> {
 
 impl UserSession for ModuleSession<'_, '_> {
     fn user_of_client(&mut self, client_id: u64) -> Option<Arc<AclAccount>> {
-        self.is_for(client_id).then(|| self.client.login.account().clone())
+        let has_user = self.is_for(client_id) && !self.client.login.is_superuser();
+        has_user.then(|| self.client.login.account().clone())
     }
 
     fn log_in_client(

@@ -148,11 +148,19 @@ impl ModuleSession<'_, '_> {
             true => KeyWrite::with_expired(header, slot, key, db, &access, effects),
             false => KeyWrite::new(header, slot, key, db, &access, effects),
         };
-        Some(run(write, context))
+        let result = run(write, context);
+        self.deliver_events_of_access();
+        Some(result)
     }
 
-    /// Looks a key up. An expired one is deleted, unless another server does that.
+    /// Looks a key up. An expired one is deleted, unless another server does that. Modules have the events afterwards.
     fn look_up(&mut self, key: SessionKey<'_>, options: LookupOptions, is_write: bool) -> KeyKind {
+        let kind = self.find_kind(key, options, is_write);
+        self.deliver_events_of_access();
+        kind
+    }
+
+    fn find_kind(&mut self, key: SessionKey<'_>, options: LookupOptions, is_write: bool) -> KeyKind {
         let frame = self.thread.split_frame().0;
         let access = frame.access_context(self.client);
         let (effects, _) = frame.into_effects();
