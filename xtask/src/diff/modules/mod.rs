@@ -300,8 +300,8 @@ impl<'a> Comparison<'a> {
             if words[0] == b"object" {
                 has_order = !answers.valkey.to_line().contains("hashtable");
             }
-            let is_about_string = words[0] == b"object" && have_same_string_encoding(&answers, accesses);
-            if first.is_none() && is_comparable && !is_about_string {
+            let is_equivalent = words[0] == b"object" && have_equivalent_encodings(&answers, accesses);
+            if first.is_none() && is_comparable && !is_equivalent {
                 first = difference_of(&format_command(words), &answers);
             }
             if is_silent(&answers) {
@@ -373,10 +373,10 @@ fn clip(line: &str) -> String {
     }
 }
 
-/// Returns `true` if both answers are encodings of strings that modules cause by different means: Valkey does not store
-/// numbers as such if the module refers to the argument, and changes the encoding of a string also when the module only
-/// reads it in place.
-fn have_same_string_encoding(answers: &ServerPair<ServerAnswer>, has_access_in_place: bool) -> bool {
+/// Returns `true` if both answers are encodings that modules cause by different means. Valkey does not store numbers as
+/// such if the module refers to the argument, changes the encoding of a string also when the module only reads it in
+/// place, and that of a list when an element cannot be set.
+fn have_equivalent_encodings(answers: &ServerPair<ServerAnswer>, has_access_in_place: bool) -> bool {
     let lines = [&answers.weft, &answers.valkey].map(ServerAnswer::to_line);
     let is = |line: &String, name: &str| *line == format!("\"{name}\"");
     let is_short = |line: &String| is(line, "int") || is(line, "embstr");

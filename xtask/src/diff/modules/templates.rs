@@ -2,8 +2,8 @@
 //!
 //! In a template, `|` separates alternatives, and a word in capitals stands for a random one: KEY is a key by name and
 //! PLACE by its place among those of the command, REG a register, WORD and FIELD texts, NUM an integer, SCORE a number,
-//! INDEX the place of a list element, ID a stream identifier, MIN and MAX ends of ranges, MODE how a key is opened, FLAGS
-//! the flags of a call, RULES and CHECK what concerns permissions, and CALL a command with its arguments.
+//! INDEX the place of a list element, ID a stream identifier, MIN and MAX ends of ranges, MODE how a key is opened,
+//! FLAGS the flags of a call, RULES and CHECK what concerns permissions, and CALL a command with its arguments.
 
 /// Calls of the API about one subject. They are mixed with those of the others.
 pub struct Subject {
@@ -249,7 +249,6 @@ pub const SUBJECTS: &[Subject] = &[
             "key.exists PLACE",
             "database 0|1|5|-1|100",
             "context",
-            "random",
             "scan.all",
             "scan.key REG",
             "event.signal PLACE",

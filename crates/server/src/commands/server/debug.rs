@@ -454,7 +454,10 @@ fn string_lengths(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn value_digests(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now_ms = ctx.now_ms;
-    let modules = digest::module_digests(ctx)?;
+    let client_db = ctx.client.db;
+    let names: Vec<Box<[u8]>> = (2..ctx.argc()).map(|argument| ctx.arg(argument).into()).collect();
+    let is_named = |db, name: &[u8]| db == client_db && names.iter().any(|named| **named == *name);
+    let modules = digest::module_digests(ctx, is_named)?;
     ctx.reply.array(ctx.argc() - 2);
     for argument in 2..ctx.argc() {
         let shown = with_entry(ctx, argument, |ctx, entry| {

@@ -208,7 +208,7 @@ fn digest_all(counts: &KeyCounts, now_ms: u64, modules: &ModuleDigests, walk: &m
 /// Executes DEBUG DIGEST.
 pub fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (protocol, now_ms) = (ctx.client.protocol, ctx.now_ms);
-    let modules = module_digests(ctx)?;
+    let modules = module_digests(ctx, |_, _| true)?;
     if let Some(whole) = WalkAccess::for_whole_keyspace(&ctx.keys.held) {
         let counts = &ctx.server.keyspace.counts;
         let fingerprint = digest_all(counts, now_ms, &modules, &mut |db, visit| {
@@ -232,13 +232,17 @@ pub fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Has modules compute the digests of their values. In exclusive mode, in which this command runs if modules have
+/// Has modules compute the digests of their values, of those keys for which `is_wanted` returns `true`. In exclusive mode, in which this command runs if modules have
 /// types.
-pub fn module_digests(ctx: &mut Context<'_, '_>) -> Result<ModuleDigests, CommandError> {
-    let keys = match &ctx.keys.held {
+pub fn module_digests(
+    ctx: &mut Context<'_, '_>,
+    is_wanted: impl Fn(DbIndex, &[u8]) -> bool,
+) -> Result<ModuleDigests, CommandError> {
+    let mut keys = match &ctx.keys.held {
         HeldLeases::Exclusive(all) => find_module_keys(all, &ctx.server.keyspace, None),
         _ => Vec::new(),
     };
+    keys.retain(|key| is_wanted(key.db, &key.name));
     if keys.is_empty() {
         return Ok(ModuleDigests::default());
     }

@@ -8,6 +8,7 @@ mod fork;
 mod functions;
 mod home_way;
 mod hooks;
+mod interpreter;
 mod key_events;
 mod keys;
 mod lifecycle;
@@ -49,9 +50,16 @@ fn compile(name: &str) -> PathBuf {
     let new = directory.join(format!("{name}.{}.so", std::process::id()));
     let target = directory.join(format!("{name}.so"));
     let example = package.join(format!("../modules/examples/{name}.c"));
-    let source = match example.exists() {
-        true => example,
-        false => package.join(format!("tests/modules/{name}.c")),
+    let several = package.join(format!("tests/modules/{name}"));
+    let sources: Vec<PathBuf> = match (example.exists(), fs::read_dir(several)) {
+        (true, _) => vec![example],
+        (false, Ok(entries)) => {
+            let paths = entries.map(|entry| entry.expect("reads an entry").path());
+            paths
+                .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+                .collect()
+        }
+        (false, Err(_)) => vec![package.join(format!("tests/modules/{name}.c"))],
     };
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let output = Command::new(compiler)
@@ -70,7 +78,7 @@ fn compile(name: &str) -> PathBuf {
         .arg(package.join("../modules/include"))
         .arg("-o")
         .arg(&new)
-        .arg(source)
+        .args(sources)
         .output()
         .expect("starts the C compiler");
     assert!(

@@ -120,7 +120,10 @@ static void zset_range(Program *program, ValkeyModuleString **words, int count) 
     handle->has_range = status == VALKEYMODULE_OK;
     ValkeyModule_ReplyWithArray(program->ctx, 2);
     reply_status(program, status);
-    ValkeyModule_ReplyWithLongLong(program->ctx, ValkeyModule_ZsetRangeEndReached(handle->key));
+    /* Valkey says that a range goes on that has not begun. */
+    int is_over = status != VALKEYMODULE_OK || ValkeyModule_ZsetRangeEndReached(handle->key);
+    if (status != VALKEYMODULE_OK) ValkeyModule_ZsetRangeStop(handle->key);
+    ValkeyModule_ReplyWithLongLong(program->ctx, is_over);
 }
 
 /* zset.walk REGISTER next|prev STEPS: each step with its result, the end, and the current element. */
@@ -228,7 +231,10 @@ static void stream_walk(Program *program, ValkeyModuleString **words, int count)
         elements++;
         if (status != VALKEYMODULE_OK) {
             reply_with_errno(program, status, errno);
-            continue;
+            /* Another step behind the end reads freed memory in Valkey. */
+            if (program->handles[register_of(words[0])].has_stream_iterator) ValkeyModule_StreamIteratorStop(key);
+            program->handles[register_of(words[0])].has_stream_iterator = 0;
+            break;
         }
         reply_id(program, id);
         ValkeyModule_ReplyWithLongLong(ctx, fields);

@@ -233,8 +233,8 @@ static void list_delete(Program *program, ValkeyModuleString **words, int count)
     errno = 0;
     int status = ValkeyModule_ListDelete(handle->key, (long)number_of(words[1]));
     reply_with_errno(program, status, status == VALKEYMODULE_OK ? 0 : errno);
-    if (status == VALKEYMODULE_OK)
-        handle->has_list_iterator = ValkeyModule_KeyType(handle->key) == VALKEYMODULE_KEYTYPE_LIST;
+    /* The iterator of Valkey may be at another element than it believes. */
+    if (status == VALKEYMODULE_OK) close_handle(handle);
 }
 
 const Operation key_operations[] = {

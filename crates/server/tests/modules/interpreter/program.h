@@ -53,8 +53,8 @@ typedef struct {
 extern const Operation string_operations[], dict_operations[], reply_operations[], key_operations[],
     collection_operations[], call_operations[], user_operations[], value_operations[], server_operations[];
 
-/* Replies of operations. Within a script there are no errors, because Valkey confuses its stack when it converts an error
- * within an array. */
+/* Replies of operations. Within a script there are no errors, because Valkey confuses its stack when it converts an
+ * error within an array. */
 int is_in_script(const Program *program);
 void reply_refused(Program *program, const char *reason);
 void reply_status(Program *program, int status);

@@ -76,8 +76,8 @@ static int reply_text(ValkeyModuleCtx *ctx, const char *kind, ValkeyModuleString
     return ValkeyModule_ReplyWithString(ctx, word);
 }
 
-/* Valkey confuses the stack of a script when it converts an error within an array, or a set or map with a null or NaN as
- * a key. Returns another kind for what may be such a value. */
+/* Valkey confuses the stack of a script when it converts an error within an array, or a set or map with a null or NaN
+ * as a key. Returns another kind for what may be such a value. */
 static const char *without_confusion(const char *kind, const ValkeyModuleString *word) {
     if (strncmp(kind, "error", 5) == 0) return "cstring";
     if (strcmp(kind, "arity") == 0 || strncmp(kind, "null", 4) == 0) return "emptystring";

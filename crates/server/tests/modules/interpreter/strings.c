@@ -38,9 +38,9 @@ static void create_from(Program *program, ValkeyModuleString **words, int count)
     if (is_text(words[1], "format")) {
         size_t length;
         const char *text = text_of(words[2], &length);
-        made = ValkeyModule_CreateStringPrintf(ctx, "%.*s|%s|%5d|%-5x|%.3f|%c|%lld|%zu", (int)length, text, text, (int)length,
-                                               (unsigned)length, (double)length / 3, 'c', -1LL - (long long)length,
-                                               length);
+        made = ValkeyModule_CreateStringPrintf(ctx, "%.*s|%s|%5d|%-5x|%.3f|%c|%lld|%zu", (int)length, text, text,
+                                               (int)length, (unsigned)length, (double)length / 3, 'c',
+                                               -1LL - (long long)length, length);
     }
     if (!made) return reply_refused(program, "unknown kind");
     keep_string(program, register_of(words[0]), made);
