@@ -167,7 +167,6 @@ pub const CALLED: &[&str] = &[
     "multi",
     "exec",
     "watch KEY",
-    "monitor",
     "auth WORD",
     "wait 0 1",
     "reset",
@@ -323,7 +322,7 @@ pub const SUBJECTS: &[Subject] = &[
         prelude: &[
             "zadd KEY SCORE WORD SCORE FIELD",
             "zadd KEY 0 a 0 b 0 c 0 d 0 e 0 f",
-            "zadd KEY 1 a 2 b 2 c 3 d",
+            "zadd KEY SCORE a SCORE b SCORE c SCORE d",
         ],
         calls: &[
             "key.open REG PLACE 1",
