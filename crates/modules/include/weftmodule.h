@@ -1186,7 +1186,8 @@ WEFTMODULE_UNUSED static int ValkeyModule_Init(ValkeyModuleCtx *ctx, const char 
 enum { WEFTMODULE_HOME = 0, WEFTMODULE_SERIAL = 1, WEFTMODULE_SLOT_SAFE = 2 };
 
 #define WEFTMODULE_EXTRA_FUNCTIONS(X) \
-    X(int, SetCommandConcurrency, (ValkeyModuleCommand *command, int concurrency))
+    X(int, SetCommandConcurrency, (ValkeyModuleCommand *command, int concurrency)) \
+    X(int, SubscribeToKeyspaceEventsSlotSafe, (ValkeyModuleCtx *ctx, int types, ValkeyModuleNotificationFunc cb))
 
 #define WEFTMODULE_DECLARE_EXTRA(result, name, parameters) WEFTMODULE_API result (*WeftModule_##name) parameters;
 WEFTMODULE_EXTRA_FUNCTIONS(WEFTMODULE_DECLARE_EXTRA)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::module::{Module, fork};
-use crate::session::{Session, with_session};
+use crate::session::{Session, with_session, without_session};
 
 thread_local! {
     /// The module whose code this thread runs; null for none. The module lives until the call that has set it ends.
@@ -42,6 +42,11 @@ pub fn call_into<R>(module: &Arc<Module>, session: &mut dyn Session, run: impl F
     // Slot-safe commands do not share a counter.
     let is_counted = session.is_exclusive();
     with_session(session, || name(module, is_counted, run))
+}
+
+/// Calls `run`, which calls into `module`, without a session. Several threads may do this at the same time.
+pub fn call_without_session<R>(module: &Arc<Module>, run: impl FnOnce() -> R) -> R {
+    without_session(|| name(module, false, run))
 }
 
 /// Calls `run`, which calls into `module`, with the session that the thread has already, or without one.

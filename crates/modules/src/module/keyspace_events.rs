@@ -4,6 +4,9 @@
 //! the command's unit. Subscriptions change only in exclusive mode, so a command finds the same ones from its start to
 //! its end.
 //!
+//! A slot-safe subscription is different: its function is called on the thread that has caused the event, under the
+//! leases of the command, at the same time as on other threads. It has no session, so it uses no keys.
+//!
 //! The function of a module may write, and so cause events. It does not get those itself, but all other functions do. A
 //! module may ask for them with `ALLOW_NESTED_KEYSPACE_NOTIFICATIONS`.
 
@@ -11,7 +14,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::{Module, options};
 use crate::invoke;
@@ -67,6 +70,10 @@ struct Subscription {
 static SUBSCRIPTIONS: Mutex<Vec<Arc<Subscription>>> = Mutex::new(Vec::new());
 /// The classes that some module has subscribed to.
 static CLASSES: AtomicI32 = AtomicI32::new(0);
+/// The slot-safe subscriptions.
+static SLOT_SAFE: RwLock<Vec<Arc<Subscription>>> = RwLock::new(Vec::new());
+/// The classes of these.
+static SLOT_SAFE_CLASSES: AtomicI32 = AtomicI32::new(0);
 
 /// An event of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,11 +107,17 @@ pub fn subscribed_classes() -> i32 {
     CLASSES.load(Ordering::Acquire)
 }
 
-fn update_classes(subscriptions: &[Arc<Subscription>]) {
+/// Returns the classes that some module has a slot-safe subscription to.
+#[inline]
+pub fn slot_safe_classes() -> i32 {
+    SLOT_SAFE_CLASSES.load(Ordering::Acquire)
+}
+
+fn update_classes(subscriptions: &[Arc<Subscription>], of_all: &AtomicI32) {
     let classes = subscriptions
         .iter()
         .fold(0, |classes, subscription| classes | subscription.classes);
-    CLASSES.store(classes, Ordering::Release);
+    of_all.store(classes, Ordering::Release);
     if let Some(host) = session::host() {
         host.note_event_subscriptions();
     }
@@ -113,20 +126,40 @@ fn update_classes(subscriptions: &[Arc<Subscription>]) {
 /// Subscribes a module to the events of these classes.
 pub fn subscribe(module: &Arc<Module>, classes: i32, function: EventFunction) {
     let mut subscriptions = SUBSCRIPTIONS.lock();
-    subscriptions.push(Arc::new(Subscription {
-        module: module.clone(),
-        classes,
-        function,
-        is_running: AtomicBool::new(false),
-    }));
-    update_classes(&subscriptions);
+    subscriptions.push(Subscription::new(module, classes, function));
+    update_classes(&subscriptions, &CLASSES);
     drop(subscriptions);
     let owner = module.clone();
     module.add_cleanup(move || {
         let mut subscriptions = SUBSCRIPTIONS.lock();
         subscriptions.retain(|subscription| !Arc::ptr_eq(&subscription.module, &owner));
-        update_classes(&subscriptions);
+        update_classes(&subscriptions, &CLASSES);
     });
+}
+
+/// Subscribes a module to the events of these classes, for a function that several threads may call at the same time.
+pub fn subscribe_slot_safe(module: &Arc<Module>, classes: i32, function: EventFunction) {
+    let mut subscriptions = SLOT_SAFE.write();
+    subscriptions.push(Subscription::new(module, classes, function));
+    update_classes(&subscriptions, &SLOT_SAFE_CLASSES);
+    drop(subscriptions);
+    let owner = module.clone();
+    module.add_cleanup(move || {
+        let mut subscriptions = SLOT_SAFE.write();
+        subscriptions.retain(|subscription| !Arc::ptr_eq(&subscription.module, &owner));
+        update_classes(&subscriptions, &SLOT_SAFE_CLASSES);
+    });
+}
+
+/// Calls the functions of slot-safe subscriptions, on the thread that has caused the event. The caller holds the leases
+/// under which that was, so no module is loaded or unloaded meanwhile.
+pub fn deliver_slot_safe(event: &KeyEvent<'_>, caller: &Caller) {
+    for subscription in SLOT_SAFE.read().iter() {
+        if subscription.classes & event.class != 0 && !subscription.module.is_unloaded() {
+            let module = &subscription.module;
+            subscription.call(event, caller, |run| invoke::call_without_session(module, run));
+        }
+    }
 }
 
 /// Calls the subscribers of an event. `caller` is the client whose command has caused it.
@@ -146,26 +179,38 @@ pub fn deliver(session: &mut dyn Session, event: &KeyEvent<'_>, caller: &Caller)
             subscription: &subscription,
             was_running,
         };
-        call(&subscription, session, event, caller);
+        subscription.call(event, caller, |run| invoke::call_into(module, session, run));
     }
 }
 
-fn call(subscription: &Subscription, session: &mut dyn Session, event: &KeyEvent<'_>, caller: &Caller) {
-    let caller = Caller {
-        db: event.db,
-        ..caller.clone()
-    };
-    let context = Context::new(subscription.module.clone(), caller);
-    context.reply_state.discard();
-    context.blocked.kind.set(CallbackKind::KeyEvent);
-    let name = CString::new(event.name).unwrap_or_default();
-    invoke::call_into(&subscription.module, session, || {
-        let key = ModuleString::create(event.key);
-        // SAFETY: the context, the name and the string live until the function has returned.
-        unsafe {
-            (subscription.function)(context.as_pointer(), event.class, name.as_ptr(), key);
-            ModuleString::release(key);
-        }
-        drop(context);
-    });
+impl Subscription {
+    fn new(module: &Arc<Module>, classes: i32, function: EventFunction) -> Arc<Subscription> {
+        Arc::new(Subscription {
+            module: module.clone(),
+            classes,
+            function,
+            is_running: AtomicBool::new(false),
+        })
+    }
+
+    /// Calls the function through `invoke`.
+    fn call(&self, event: &KeyEvent<'_>, caller: &Caller, invoke: impl FnOnce(&mut dyn FnMut())) {
+        let caller = Caller {
+            db: event.db,
+            ..caller.clone()
+        };
+        let mut context = Some(Context::new(self.module.clone(), caller));
+        let name = CString::new(event.name).unwrap_or_default();
+        invoke(&mut || {
+            let Some(context) = context.take() else { return };
+            context.reply_state.discard();
+            context.blocked.kind.set(CallbackKind::KeyEvent);
+            let key = ModuleString::create(event.key);
+            // SAFETY: the context, the name and the string live until the function has returned.
+            unsafe {
+                (self.function)(context.as_pointer(), event.class, name.as_ptr(), key);
+                ModuleString::release(key);
+            }
+        });
+    }
 }

@@ -106,6 +106,20 @@ pub struct Change {
     pub kind: ChangeKind,
 }
 
+/// An event that modules with slot-safe subscriptions get once the script that has caused it does not restart any more.
+pub struct HeldEvent {
+    /// The key's database.
+    pub db: u32,
+    /// The key's name.
+    pub key: Box<[u8]>,
+    /// The class of the event, as modules see it.
+    pub class: i32,
+    /// The name of the event.
+    pub name: Box<str>,
+    /// The client whose command has caused it, if any.
+    pub caller: Option<ClientId>,
+}
+
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
@@ -208,6 +222,8 @@ pub struct Effects {
     pub is_held_back: bool,
     /// The notifications for workers that are held back meanwhile.
     pub held_notifications: Vec<(ThreadIndex, ClientNotification)>,
+    /// The events for slot-safe subscriptions of modules that are held back meanwhile.
+    pub held_events: Vec<HeldEvent>,
     /// What the delivery of these takes, as [`ClientNotification::delivery_bytes`] estimates it.
     pub held_delivery_bytes: usize,
     /// The number of changes made (Valkey's `rdb_changes_since_last_save`).
@@ -465,6 +481,7 @@ impl Effects {
     /// the clients are no longer registered as readers of these keys. The lines for monitors stay if `keeps_lines`.
     #[cold]
     pub fn discard_held_notifications(&mut self, keeps_lines: bool) {
+        self.held_events.clear();
         self.held_notifications
             .retain(|(_, notification)| notification.outlasts_abandoned_run(keeps_lines));
         let held = self.held_notifications.iter();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use weft_base::{ClientId, DbIndex, ThreadIndex};
 use weft_resp::{Protocol, Reply};
 
-use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, Hooks};
+use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, HeldEvent, Hooks};
 use crate::net::client::{Client, ClientFlags};
 use crate::notify::keyspace_event::{EventClass, KeyspaceEvent};
 use crate::notify::pubsub::{ChannelNamespace, Subscriber};
@@ -92,6 +92,30 @@ impl<'a> NotificationSender<'a> {
         for (worker, notification) in std::mem::take(&mut self.effects.held_notifications) {
             self.send_notification(worker, notification);
         }
+        for held in std::mem::take(&mut self.effects.held_events) {
+            let event = KeyEvent {
+                class: held.class,
+                name: &held.name,
+                db: held.db,
+                key: &held.key,
+            };
+            module_events::deliver_slot_safe(&event, &caller_with_id(held.caller));
+        }
+    }
+
+    /// Calls the modules that have a slot-safe subscription to an event.
+    #[cold]
+    fn deliver_slot_safe(&mut self, event: &KeyEvent<'_>, caller: Option<ClientId>) {
+        match self.effects.is_held_back {
+            true => self.effects.held_events.push(HeldEvent {
+                db: event.db,
+                key: event.key.into(),
+                class: event.class,
+                name: event.name.into(),
+                caller,
+            }),
+            false => module_events::deliver_slot_safe(event, &caller_with_id(caller)),
+        }
     }
 
     /// Publishes a message. Returns the number of receivers.
@@ -141,9 +165,12 @@ impl<'a> NotificationSender<'a> {
     }
 
     /// Publishes an event of a module. `flags` may contain several classes; one that is enabled is enough.
-    pub fn publish_event_of_module(&mut self, db: DbIndex, key: &[u8], flags: i64, name: &str) {
+    pub fn publish_event_of_module(&mut self, event: &KeyEvent<'_>, flags: i64) {
         let classes = self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
-        self.publish_event(classes, (db, key), flags, name);
+        self.publish_event(classes, (DbIndex::new(event.db as usize), event.key), flags, event.name);
+        if module_events::slot_safe_classes() & event.class != 0 {
+            self.deliver_slot_safe(event, None);
+        }
     }
 
     /// Sends events to the home worker, for modules that have subscribed to their classes. Only for events that no
@@ -240,6 +267,7 @@ impl<'a> NotificationSender<'a> {
     fn send_changes(&mut self, changed_by: Option<ClientId>) {
         let classes = self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
         let of_modules = i64::from(module_events::subscribed_classes());
+        let slot_safe = i64::from(module_events::slot_safe_classes());
         let mut for_modules = Vec::new();
         let mut changes = std::mem::take(&mut self.effects.changes);
         for Change { db, name, kind: what } in changes.drain(..) {
@@ -252,6 +280,11 @@ impl<'a> NotificationSender<'a> {
                     self.invalidate_key(name, changed_by);
                     continue;
                 }
+            }
+            if let ChangeKind::Event(event) | ChangeKind::DeliveredEvent(event) | ChangeKind::ModuleEvent(event) = what
+                && slot_safe & class_flag(event.class) != 0
+            {
+                self.deliver_slot_safe(&module_event(db, &name, event), changed_by);
             }
             match what {
                 ChangeKind::Event(event) | ChangeKind::ModuleEvent(event)
@@ -373,6 +406,14 @@ pub fn module_event(db: DbIndex, key: &[u8], event: KeyspaceEvent) -> KeyEvent<'
     }
 }
 
+/// Returns the client whose command has caused an event, as modules see it.
+fn caller_with_id(client: Option<ClientId>) -> Caller {
+    Caller {
+        client_id: client.map_or(0, ClientId::get),
+        ..Caller::none()
+    }
+}
+
 /// Returns the letter of `notify-keyspace-events` that enables a class.
 pub fn class_flag(class: EventClass) -> i64 {
     match class {
@@ -430,9 +471,10 @@ pub fn stop_tracking(server: &Server, client: &mut Client) {
 pub fn update_event_hook(server: &Server) {
     let classes = server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
     let has_modules = module_events::subscribed_classes() != 0;
+    let has_slot_safe = module_events::slot_safe_classes() != 0;
     let shows_removed = home_commands::are_required_for(HomeReason::RemovedKeys);
     let hooks = &server.keyspace.hooks;
-    hooks.set(Hooks::EVENTS, classes != 0 || has_modules);
+    hooks.set(Hooks::EVENTS, classes != 0 || has_modules || has_slot_safe);
     hooks.set(Hooks::REMOVED_KEYS, shows_removed);
     hooks.set(Hooks::MODULE_EVENTS, has_modules || shows_removed);
 }

@@ -1,6 +1,5 @@
 //! Keyspace events of modules, the messages that they publish, and the cluster's nodes as they see them.
 
-use weft_base::DbIndex;
 use weft_base::SlotIndex;
 use weft_base::clock::unix_ms;
 use weft_cluster::node::{NodeFlags, NodeId};
@@ -54,12 +53,8 @@ impl EventSession for ModuleSession<'_, '_> {
             false => self.send_key_event_home(&event),
         }
         let (server, thread_index) = (&self.thread.server, self.thread.thread_index);
-        NotificationSender::new(server, &mut self.thread.effects, thread_index).publish_event_of_module(
-            DbIndex::new(db as usize),
-            key,
-            i64::from(flags),
-            &name,
-        );
+        NotificationSender::new(server, &mut self.thread.effects, thread_index)
+            .publish_event_of_module(&event, i64::from(flags));
     }
 
     fn publish(&mut self, channel: &[u8], message: &[u8], is_sharded: bool) -> usize {

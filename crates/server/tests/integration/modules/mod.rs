@@ -14,6 +14,7 @@ mod keys;
 mod lifecycle;
 mod memory;
 mod misuse;
+mod parallel_events;
 mod parameters;
 mod registry;
 mod replies;

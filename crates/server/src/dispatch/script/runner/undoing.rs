@@ -86,7 +86,7 @@ impl Runner<'_, '_, '_> {
     /// Sends the notifications that were held back. Further ones are sent at once.
     fn release_notifications(&mut self) {
         self.thread.effects.is_held_back = false;
-        if !self.thread.effects.held_notifications.is_empty() {
+        if !self.thread.effects.held_notifications.is_empty() || !self.thread.effects.held_events.is_empty() {
             let thread = &mut *self.thread;
             NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_held_notifications();
         }
@@ -96,7 +96,7 @@ impl Runner<'_, '_, '_> {
     /// see what it does. If it restarts later, they are sent again.
     pub(super) fn limit_held_notifications(&mut self) {
         let effects = &self.thread.effects;
-        let held = effects.held_notifications.len();
+        let held = effects.held_notifications.len() + effects.held_events.len();
         let are_many = held >= MAX_PENDING_RECORDS || effects.held_delivery_bytes >= MAX_HELD_DELIVERY_BYTES;
         if effects.is_held_back && held > 0 && (are_many || self.run.is_overdue()) {
             self.release_notifications();
