@@ -1,20 +1,32 @@
 //! Deletes the keys of slots that this node does not own, outside of commands.
+//!
+//! Usually all keys of a slot are taken out at once, under its lease. While modules get events of that, the home worker
+//! deletes one key after the other, each in a unit with what the modules do, as in Valkey.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::{SlotIndex, ThreadIndex};
 
-use crate::keyspace::effects::Effects;
+use crate::dispatch::home_events::HomeEvents;
+use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::slot_drop::{self, DeletionCause};
 use crate::keyspace::{Exclusive, Seat, Slot, SlotHeader, SlotTable};
 use crate::notify::messages::{MAX_FULL_MAILBOX_WAIT, NotificationSender, wait_for_full_mailbox, wake_workers};
 use crate::state::{Message, Server, UnservedKeys};
 use weft_cluster::slot_set::SlotSet;
+use weft_config::id;
+use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::sync::mpsc::sync_channel;
 use weft_os::time::Instant;
 
 /// The interval between two attempts to lease a slot.
 const LEASE_RETRY_INTERVAL: Duration = Duration::from_micros(50);
+
+/// Decides, while the slot is held, if its keys are deleted.
+pub trait SlotCondition: Fn(&Server, SlotIndex, &SlotHeader) -> bool + Send + 'static {}
+
+impl<F: Fn(&Server, SlotIndex, &SlotHeader) -> bool + Send + 'static> SlotCondition for F {}
 
 /// The change of a slot's mark for an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +49,7 @@ pub fn delete_keys_of_slots(
     next_slot: &mut usize,
     mark: ImportMark,
     until: Instant,
-    should_delete: impl Fn(SlotIndex) -> bool,
+    should_delete: impl SlotCondition + Clone,
 ) -> bool {
     for slot in slots.iter_from(*next_slot) {
         // The way to this slot is not gone again, however short the time is.
@@ -45,7 +57,7 @@ pub fn delete_keys_of_slots(
         if Instant::now() >= until {
             return false;
         }
-        if delete_keys_of_slot(server, seat, slot, mark, until, |_| should_delete(slot)).is_none() {
+        if delete_keys_of_slot(server, seat, slot, mark, until, should_delete.clone()).is_none() {
             return false;
         }
         *next_slot = slot.index() + 1;
@@ -61,8 +73,11 @@ pub fn delete_keys_of_slot(
     slot: SlotIndex,
     mark: ImportMark,
     until: Instant,
-    should_delete: impl Fn(&SlotHeader) -> bool,
+    should_delete: impl SlotCondition,
 ) -> Option<u64> {
+    if are_modules_concerned(server) {
+        return delete_at_home(server, slot, mark, until, should_delete);
+    }
     let thread_index = ThreadIndex::new(seat.index());
     let keyspace = &server.keyspace;
     let mut effects = Effects {
@@ -74,16 +89,12 @@ pub fn delete_keys_of_slot(
         if let Some(mut lease) = pass.write_spinning(slot.index()) {
             effects.hooks = keyspace.hooks.current();
             let (header, data) = lease.parts_mut();
-            let deletes = should_delete(header);
+            let deletes = should_delete(server, slot, header);
             let deleted = match deletes && header.may_hold_any() {
                 false => (Vec::new(), 0),
                 true => take_keys(server, thread_index, slot, data, &mut effects),
             };
-            match mark {
-                ImportMark::Set if deletes => header.set_importing(true),
-                ImportMark::Clear if !server.replication.is_replica() => header.set_importing(false),
-                ImportMark::Clear | ImportMark::Set | ImportMark::Keep => {}
-            }
+            change_mark(server, header, mark, deletes);
             break deleted;
         }
         pass.announce_writer(slot.index());
@@ -95,6 +106,57 @@ pub fn delete_keys_of_slot(
     };
     DeletedKeys { tables, keys, effects }.finish(server, thread_index);
     Some(keys)
+}
+
+fn change_mark(server: &Server, header: &SlotHeader, mark: ImportMark, deletes: bool) {
+    match mark {
+        ImportMark::Set if deletes => header.set_importing(true),
+        ImportMark::Clear if !server.replication.is_replica() => header.set_importing(false),
+        ImportMark::Clear | ImportMark::Set | ImportMark::Keep => {}
+    }
+}
+
+/// Returns `true` if modules get events when keys are deleted.
+fn are_modules_concerned(server: &Server) -> bool {
+    HomeEvents::current().include_changes() || server.keyspace.hooks.current().contains(Hooks::REMOVED_KEYS)
+}
+
+/// Lets the home worker delete the keys of a slot. It is not waited for beyond `until`: it may be busy, and this thread
+/// has to answer other nodes. As [`delete_keys_of_slot`].
+fn delete_at_home(
+    server: &Arc<Server>,
+    slot: SlotIndex,
+    mark: ImportMark,
+    until: Instant,
+    should_delete: impl SlotCondition,
+) -> Option<u64> {
+    let is_claimed = Arc::new(AtomicBool::new(false));
+    let claim = is_claimed.clone();
+    let (sender, result) = sync_channel(1);
+    let of_job = server.clone();
+    server.run_at_home(Box::new(move |home| {
+        if claim.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let header = of_job.keyspace.slots.header(slot.index());
+        let deletes = should_delete(&of_job, slot, header);
+        let (keys, is_done) = match deletes && header.may_hold_any() {
+            true => home.delete_keys_of_slot(slot, until),
+            false => (0, true),
+        };
+        if is_done {
+            change_mark(&of_job, header, mark, deletes);
+        }
+        // The thread that has sent this job waits.
+        let _ = sender.send(is_done.then_some(keys));
+    }));
+    match result.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        Ok(keys) => keys,
+        // It has not begun, and will not.
+        Err(_) if !is_claimed.swap(true, Ordering::AcqRel) => None,
+        // It ends in time. Otherwise the server ends.
+        Err(_) => result.recv().ok().flatten(),
+    }
 }
 
 /// Takes all keys out of a slot, and propagates that.
@@ -114,7 +176,8 @@ fn take_keys(
         DeletionCause::SlotOfOtherNode,
         effects,
     );
-    slot_drop::log_deletions(effects, &tables, &databases);
+    let is_lazy = server.config.boolean(id::LAZYFREE_LAZY_SERVER_DEL);
+    slot_drop::log_deletions(effects, &tables, &databases, is_lazy);
     effects.log_writer.commit();
     NotificationSender::new(server, effects, thread_index).send_recorded_effects(None);
     (tables, keys)

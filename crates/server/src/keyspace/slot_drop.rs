@@ -3,11 +3,15 @@
 use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 
-use super::access::value_due_ms;
-use super::effects::{Effects, Hooks};
+use weft_table::Removed;
+use weft_values::Value;
+
+use super::access::{TableCounts, value_due_ms};
+use super::effects::{Effects, Hooks, RemovalCause};
 use super::flush::touch_watchers_before_swap;
 use super::key_identity::NamedKey;
-use super::{Keyspace, Slot, SlotHeader, SlotTable, publish_due_time, publish_header, ready_keys};
+use super::module_values::note_unlinked;
+use super::{Exclusive, Keyspace, Slot, SlotHeader, SlotTable, publish_due_time, publish_header, ready_keys};
 use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The cause of the deletion of a slot's keys.
@@ -69,6 +73,85 @@ pub fn take_all_keys(
     (tables, databases, keys)
 }
 
+/// Returns the names and databases of the keys of a slot.
+pub fn names_of_keys(slot: &Slot) -> Vec<(DbIndex, Box<[u8]>)> {
+    let names_in = |db| slot.table(db).into_iter().flat_map(SlotTable::iter);
+    DbIndex::all(slot.databases())
+        .flat_map(|db| names_in(db).map(move |entry| (db, entry.key().into())))
+        .collect()
+}
+
+/// Deletes one key of a slot that another node owns, as a part of the caller's unit. Only modules get the event.
+/// Returns `true` if the key was there.
+pub fn delete_key_in_unit(
+    keyspace: &Keyspace,
+    thread_index: ThreadIndex,
+    all: &mut Exclusive<'_>,
+    (db, name, slot): (DbIndex, &[u8], SlotIndex),
+    is_lazy: bool,
+    effects: &mut Effects,
+) -> bool {
+    let key = NamedKey {
+        name,
+        hash: keyspace.hasher.hash(name),
+        slot,
+    };
+    let (header, data) = all.parts_mut(slot.index());
+    let Some(removed) = take_key(keyspace, thread_index, (db, key), header, data, effects) else {
+        return false;
+    };
+    effects.dirty += 1;
+    if effects.is_logging() {
+        effects.log_also(db, &[deletion_word(is_lazy), name]);
+    }
+    if effects.hooks.intersects(Hooks::RECORDS_EVENTS) {
+        effects.record_module_event(db, name, KeyspaceEvent::generic("del"));
+    }
+    if effects.hooks.intersects(Hooks::TRACKING) {
+        effects.record_invalidation(db, name);
+    }
+    effects.discard_removed(removed, RemovalCause::Unlink);
+    true
+}
+
+/// Removes a key from its table, with everything that belongs to the slot.
+fn take_key(
+    keyspace: &Keyspace,
+    thread_index: ThreadIndex,
+    (db, key): (DbIndex, NamedKey<'_>),
+    header: &SlotHeader,
+    data: &mut Slot,
+    effects: &mut Effects,
+) -> Option<Removed<Value>> {
+    let table = data.table_mut(db);
+    let before = TableCounts::of_table(table);
+    if header.is_unsaved() {
+        keyspace.before_images.keep_before_image(db, key, table);
+    }
+    let removed = table.remove(key.hash, key.name)?;
+    note_unlinked(removed.value(), db, key.name);
+    effects.note_removed_key(db, key, removed.as_ref(), RemovalCause::Unlink.removal(), false);
+    let after = TableCounts::of_table(table);
+    let volatile = i64::from(value_due_ms(removed.value()).is_some());
+    keyspace.counts.add_volatile(thread_index, db, -volatile);
+    keyspace.counts.add_difference(thread_index, db, before, after);
+    if let Some(watching) = data.watching() {
+        watching.mark_key(db, key.name, false);
+    }
+    publish_header(header, data);
+    publish_due_time(header, data);
+    if data.blocked().is_some() {
+        let hash = |name: &[u8]| keyspace.hasher.hash(name);
+        ready_keys::add_ready_keys_of_slot(data, db, key.slot, hash, &mut effects.ready);
+    }
+    Some(removed)
+}
+
+/// Returns the command that deletes a key elsewhere, too.
+fn deletion_word(is_lazy: bool) -> &'static [u8] {
+    if is_lazy { b"UNLINK" } else { b"DEL" }
+}
+
 /// Stores the before-images of all keys of a database for a snapshot that has not saved them.
 #[cold]
 fn keep_before_images(keyspace: &Keyspace, db: DbIndex, number: SlotIndex, slot: &Slot) {
@@ -86,23 +169,20 @@ fn keep_before_images(keyspace: &Keyspace, db: DbIndex, number: SlotIndex, slot:
 }
 
 /// Logs the deletion of each key of these tables. `databases` holds the database of each table.
-pub fn log_deletions(effects: &mut Effects, tables: &[SlotTable], databases: &[DbIndex]) {
+pub fn log_deletions(effects: &mut Effects, tables: &[SlotTable], databases: &[DbIndex], is_lazy: bool) {
     if !effects.is_logging() {
         return;
     }
     for (table, db) in tables.iter().zip(databases) {
         for entry in table.iter() {
-            effects.log_also(*db, &[b"DEL", entry.key()]);
+            effects.log_also(*db, &[deletion_word(is_lazy), entry.key()]);
         }
     }
 }
 
 /// Records the event and the invalidation of each deleted key.
 fn record_deletions(effects: &mut Effects, db: DbIndex, table: &SlotTable, cause: DeletionCause) {
-    let noted = effects.hooks.intersects(match cause {
-        DeletionCause::Command => Hooks::RECORDS_EVENTS,
-        DeletionCause::SlotOfOtherNode => Hooks::MODULE_EVENTS,
-    });
+    let noted = effects.hooks.intersects(Hooks::RECORDS_EVENTS);
     let tracked = effects.hooks.intersects(Hooks::TRACKING);
     if !noted && !tracked {
         return;

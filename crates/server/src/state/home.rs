@@ -13,9 +13,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{ParkId, ThreadIndex};
+use weft_base::{ParkId, SlotIndex, ThreadIndex};
 use weft_modules::session::Session;
 use weft_os::sync::mpsc::{RecvTimeoutError, sync_channel};
+use weft_os::time::Instant;
 
 use super::{BlockedClientEvent, Message, Server, UnservedKeys};
 use crate::keyspace::effects::ExpiredKey;
@@ -49,6 +50,9 @@ pub trait HomeThread {
     fn expire_due_keys(&mut self);
     /// Evicts keys while memory is above the limit, and lets modules have the events.
     fn evict_keys(&mut self);
+    /// Deletes the keys of a slot that another node owns, each in a unit of its own, and lets modules have the events.
+    /// Returns the number of deleted keys, and `true` unless the time ended before.
+    fn delete_keys_of_slot(&mut self, slot: SlotIndex, until: Instant) -> (u64, bool);
     /// Serves the clients that wait for keys, and lets modules have the events.
     fn serve_waiters(&mut self, keys: UnservedKeys);
 }

@@ -470,7 +470,8 @@ impl ClusterBus {
     fn drop_keys_of_slot(&mut self, cluster: &Cluster, slot: SlotIndex, until: Instant) -> bool {
         let (server, seat) = (&self.server, &mut self.seat);
         // Under the lease, so no view is published between this check and the deletion.
-        let should_delete = |header: &SlotHeader| {
+        let should_delete = |server: &Server, slot: SlotIndex, header: &SlotHeader| {
+            let Some(cluster) = &server.cluster else { return false };
             let view = cluster.settled_view();
             let is_left = || cluster.lock(&server.config).leftover.contains(slot);
             !header.is_importing() && !view.is_mine(slot) && !view.is_replica && is_left()

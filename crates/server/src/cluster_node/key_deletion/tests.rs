@@ -33,7 +33,15 @@ fn the_deletion_of_many_slots_stops_in_time_and_continues() {
     let count = slots.iter().count();
     let mut next_slot = 0;
     let mut delete = |until, next_slot: &mut usize| {
-        delete_keys_of_slots(&server, &mut seat, &slots, next_slot, ImportMark::Set, until, |_| true)
+        delete_keys_of_slots(
+            &server,
+            &mut seat,
+            &slots,
+            next_slot,
+            ImportMark::Set,
+            until,
+            |_: &Server, _: SlotIndex, _: &SlotHeader| true,
+        )
     };
     assert!(!delete(Instant::now(), &mut next_slot), "no time is left");
     assert_eq!(slots.iter().filter(has_keys).count(), count);

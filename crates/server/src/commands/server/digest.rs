@@ -232,8 +232,8 @@ pub fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Has modules compute the digests of their values, of those keys for which `is_wanted` returns `true`. In exclusive mode, in which this command runs if modules have
-/// types.
+/// Has modules compute the digests of their values, of those keys for which `is_wanted` returns `true`. In exclusive
+/// mode, in which this command runs if modules have types.
 pub fn module_digests(
     ctx: &mut Context<'_, '_>,
     is_wanted: impl Fn(DbIndex, &[u8]) -> bool,

@@ -12,6 +12,7 @@ use crate::keyspace::effects::ExpiredKey;
 use crate::keyspace::expiry;
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::keyspace::removed_keys::RemovedKey;
+use crate::keyspace::slot_drop;
 use crate::keyspace::{Exclusive, Seat};
 use crate::net::client::Client;
 use crate::notify::keyspace_event::KeyspaceEvent;
@@ -20,7 +21,8 @@ use crate::observability::metrics::Counter;
 use crate::replication::ReplicationState;
 use crate::state::{BlockedClientEvent, HOME_WORKER, HomeJob, HomeThread, Message, UnservedKeys};
 use weft_base::clock::unix_us;
-use weft_base::{ClientId, ParkId};
+use weft_base::{ClientId, ParkId, SlotIndex};
+use weft_config::id;
 use weft_modules::module::timers;
 use weft_modules::session::{Session, lending};
 use weft_os::atomic::Ordering;
@@ -106,6 +108,30 @@ impl HomeThread for Home<'_, '_> {
         let requested = &self.thread.server.modules.is_eviction_requested;
         requested.store(false, Ordering::Release);
         memory_limit::evict_for_modules(self.thread, self.all, key_events::end_deletion);
+    }
+
+    fn delete_keys_of_slot(&mut self, slot: SlotIndex, until: Instant) -> (u64, bool) {
+        let server = self.thread.server.clone();
+        let is_lazy = server.config.boolean(id::LAZYFREE_LAZY_SERVER_DEL);
+        let mut keys = 0;
+        for (db, name) in slot_drop::names_of_keys(self.all.cell(slot.index())) {
+            if Instant::now() >= until {
+                return (keys, false);
+            }
+            let (index, effects) = (self.thread.thread_index, &mut self.thread.effects);
+            effects.hooks = server.keyspace.hooks.current();
+            let key = (db, &*name, slot);
+            keys += u64::from(slot_drop::delete_key_in_unit(
+                &server.keyspace,
+                index,
+                self.all,
+                key,
+                is_lazy,
+                effects,
+            ));
+            key_events::end_deletion_in_lost_slot(self.thread, self.all);
+        }
+        (keys, true)
     }
 
     fn serve_waiters(&mut self, unserved: UnservedKeys) {

@@ -101,6 +101,15 @@ pub fn end_deletion(thread: &mut ThreadState, all: &mut Exclusive<'_>) {
     });
 }
 
+/// Ends the unit of the deletion of a key whose slot another node owns. As in Valkey, the deletion comes first in the
+/// log, and then what modules write because of the event.
+pub fn end_deletion_in_lost_slot(thread: &mut ThreadState, all: &mut Exclusive<'_>) {
+    home::run_unit(thread, all, |session| {
+        session.deliver_keys_removed_so_far();
+        session.deliver_recorded_events();
+    });
+}
+
 /// Runs the jobs that modules have added when they were notified of events of the unit that is about to end.
 #[inline]
 pub fn run_jobs(thread: &mut ThreadState, held: HeldLeases<'_, '_>, client: &mut Client) {
@@ -194,9 +203,21 @@ impl ModuleSession<'_, '_> {
                 break;
             }
             for mut change in recorded {
-                if let ChangeKind::Event(event) = change.kind {
-                    self.deliver_event(change.db, &change.name, event);
-                    change.kind = ChangeKind::DeliveredEvent(event);
+                match change.kind {
+                    ChangeKind::Event(event) => {
+                        self.deliver_event(change.db, &change.name, event);
+                        change.kind = ChangeKind::DeliveredEvent(event);
+                    }
+                    ChangeKind::ModuleEvent(event) => {
+                        self.deliver_event(change.db, &change.name, event);
+                        // Clients get no such event.
+                        let event = module_event(change.db, &change.name, event);
+                        if subscriptions::slot_safe_classes() & event.class != 0 {
+                            subscriptions::deliver_slot_safe(&event, &Caller::none());
+                        }
+                        continue;
+                    }
+                    ChangeKind::DeliveredEvent(_) | ChangeKind::Value => {}
                 }
                 delivered.push(change);
             }

@@ -10,8 +10,8 @@ use weft_base::{DbIndex, SlotIndex};
 use super::log_consumer::CONSUMER_NAME;
 use super::state::{GrantedHold, MigrationEngine};
 use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slots};
-use crate::keyspace::Seat;
 use crate::keyspace::effects::Hooks;
+use crate::keyspace::{Seat, SlotHeader};
 use crate::observability::log;
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::propagation::LogWriter;
@@ -203,9 +203,12 @@ fn delete_imported_keys(
     until: Instant,
 ) -> bool {
     let is_tracked_only = cleanup.is_tracked_only;
-    let is_kept = |slot| is_tracked_only && cluster.lock(&server.config).has_no_claimant(slot);
     // Under the lease, so no view is published between this check and the deletion.
-    let may_delete = |slot| !cluster.settled_view().is_mine(slot) && !server.replication.is_replica() && !is_kept(slot);
+    let may_delete = move |server: &Server, slot: SlotIndex, _: &SlotHeader| {
+        let Some(cluster) = &server.cluster else { return false };
+        let is_kept = || is_tracked_only && cluster.lock(&server.config).has_no_claimant(slot);
+        !cluster.settled_view().is_mine(slot) && !server.replication.is_replica() && !is_kept()
+    };
     let (slots, next_slot, mark) = (&cleanup.slots, &mut cleanup.next_slot, ImportMark::Clear);
     if !delete_keys_of_slots(server, seat, slots, next_slot, mark, until, may_delete) {
         return false;

@@ -13,10 +13,12 @@ use super::state::{ArrivingSource, Import, Link, MigrationEngine, message, messa
 use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slots};
 use crate::cluster_node::topology;
 use crate::dispatch::import_stream::{ImportFailure, ImportScope, ImportStep};
+use crate::keyspace::SlotHeader;
 use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::slot_migration::job::{CONNECTION_LOST, JobProgress, JobState};
+use crate::state::Server;
 use weft_cluster::Cluster;
 use weft_config::id;
 use weft_os::atomic::Ordering;
@@ -63,7 +65,10 @@ impl MigrationEngine {
                 continue;
             }
             // Keys that are left in the slots belonged to this node before.
-            let is_foreign = |slot| !cluster.settled_view().is_mine(slot);
+            let is_foreign = |server: &Server, slot: SlotIndex, _: &SlotHeader| {
+                let cluster = server.cluster.as_ref();
+                cluster.is_some_and(|cluster| !cluster.settled_view().is_mine(slot))
+            };
             let (server, next_slot, mark) = (self.server.clone(), &mut source.next_slot, ImportMark::Set);
             if !delete_keys_of_slots(&server, &mut self.seat, &slots, next_slot, mark, until, is_foreign) {
                 self.is_urgent = true;

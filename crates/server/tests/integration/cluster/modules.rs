@@ -4,6 +4,7 @@ use super::failover::{KEY, fail_over_to, weft_with};
 use super::migration::{count_keys, job, migrate, move_slots};
 use super::wait_until;
 use crate::harness::client::Client;
+use crate::modules::key_events::{LOGGED, logged};
 use crate::modules::module;
 
 fn key(number: usize) -> String {
@@ -49,6 +50,46 @@ fn modules_get_the_deletions_of_a_lost_slot() {
         wait_until("the old owner has no key", || count_keys(&mut nodes[0]) == "0");
         wait_until("the module has had the events", || {
             nodes[0].call(&["key_events.counts"]) == "(6 0 0)"
+        });
+    }
+}
+
+/// Each of these deletions is a unit: the key, and what the module writes because of the event.
+#[test]
+fn deletions_of_a_lost_slot_are_units_with_their_events() {
+    for workers in ["2", "8"] {
+        let path = module("key_events");
+        let arguments = [&["--loadmodule", &path, "--io-threads", workers], &LOGGED[..]].concat();
+        let mut nodes = weft_with(3, &arguments);
+        let mut slot_of = |name: &str| {
+            let slot = nodes[0].call(&["CLUSTER", "KEYSLOT", name]);
+            slot.parse::<u32>().expect("a slot")
+        };
+        // What the module writes is in another slot of the same node.
+        let (name, slot) = (0..)
+            .map(|number| format!("count:{number}"))
+            .find_map(|name| {
+                let (slot, other) = (slot_of(&name), slot_of(&format!("{name}:seen")));
+                (slot < 5000 && other < 5000 && slot != other).then_some((name, slot))
+            })
+            .expect("one of them is");
+        let added = format!("add:{{{name}}}");
+        for name in [&name, &added] {
+            assert_eq!(nodes[0].call(&["SET", name, "1"]), "OK");
+        }
+        let target = nodes[1].id.clone();
+        assert!(nodes[1].call(&["CLUSTER", "BUMPEPOCH"]).starts_with("BUMPED "));
+        let request = ["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &target];
+        assert_eq!(nodes[1].call(&request), "OK");
+        wait_until("the old owner has no key in the slot", || {
+            nodes[0].call(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]) == "0"
+        });
+        let counted = format!("MULTI|UNLINK {name}|INCR {name}:seen|EXEC");
+        let replicated = format!("MULTI|UNLINK {added}|INCR {added}:added|EXEC");
+        wait_until("both units are in the file", || {
+            let commands = logged(nodes[0].server());
+            commands.ends_with(&format!("{counted}|{replicated}"))
+                || commands.ends_with(&format!("{replicated}|{counted}"))
         });
     }
 }

@@ -10,7 +10,7 @@ use crate::harness::server::Server;
 use crate::harness::wait_until;
 
 /// The arguments with which a server writes an append-only file that shows the units.
-const LOGGED: [&str; 6] = [
+pub const LOGGED: [&str; 6] = [
     "--appendonly",
     "yes",
     "--appendfsync",
@@ -21,7 +21,7 @@ const LOGGED: [&str; 6] = [
 
 /// Returns the commands in the append-only file from the last `FLUSHALL` on, with a space between words and a bar
 /// between commands.
-fn logged(server: &Server) -> String {
+pub fn logged(server: &Server) -> String {
     let directory = server.directory.join("appendonlydir");
     let mut text = String::new();
     for entry in fs::read_dir(directory).expect("reads the directory") {

@@ -9,7 +9,7 @@ mod functions;
 mod home_way;
 mod hooks;
 mod interpreter;
-mod key_events;
+pub mod key_events;
 mod keys;
 mod lifecycle;
 mod memory;
