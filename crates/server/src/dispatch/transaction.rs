@@ -437,7 +437,8 @@ pub(super) fn exec_commands<'p>(
         "a command of a transaction neither leaves the thread nor blocks"
     );
     if let Some(client_snapshots) = thread.client_snapshots.take() {
-        close_killed_clients(&thread.server, &client_snapshots);
+        let closed = close_killed_clients(&thread.server, &client_snapshots);
+        parts.extend(closed.map(|step| (connection.output.mark(), step)));
     }
     if thread.is_unit_unfinished {
         script::abandon_transaction(thread, connection, before);

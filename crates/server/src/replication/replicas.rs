@@ -123,6 +123,8 @@ pub struct Replicas {
     /// The memory of what is between the backlog and the sockets of the replicas, in bytes.
     in_flight_bytes: AtomicU64,
     infos: Mutex<Vec<ReplicaInfo>>,
+    /// The clients that were killed and whose connections are not closed yet. No other lock is taken meanwhile.
+    killed: Mutex<BTreeSet<ClientId>>,
     /// The number of times that all replicas must still be disconnected. Changed only while `infos` is locked.
     disconnections: AtomicU64,
     /// The number of times that this has begun.
@@ -155,6 +157,7 @@ impl Default for Replicas {
             backlog: Mutex::new(backlog),
             in_flight_bytes: AtomicU64::new(0),
             infos: Mutex::default(),
+            killed: Mutex::default(),
             disconnections: AtomicU64::new(0),
             begun_disconnections: AtomicU64::new(0),
             waits: Mutex::default(),
@@ -282,8 +285,20 @@ impl Replicas {
         self.count(|replica| now_s.saturating_sub(replica.last_heard_s) <= most_lag_s)
     }
 
+    /// Returns `true` if the replica with this client id was killed. For a caller that has locked the backlog, the
+    /// answer covers every write that was made before: a replica gets no write that was made after it was killed.
+    pub fn is_killed(&self, id: ClientId) -> bool {
+        self.killed.lock().contains(&id)
+    }
+
+    /// Records that the connection of a client is closed.
+    pub fn forget_killed(&self, id: ClientId) {
+        self.killed.lock().remove(&id);
+    }
+
     /// Records that the replica with this client id was killed.
     pub fn mark_killed(&self, id: ClientId) {
+        self.killed.lock().insert(id);
         if let Some(known) = self.infos().iter_mut().find(|known| known.id == id) {
             known.is_leaving = true;
         }

@@ -22,7 +22,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::moving_connections::AllWorkersQuery;
-use super::{ClientVisitor, Message, Server};
+use super::{ClientVisitor, Message, NextStep, Server, WorkerQuery};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use weft_base::{ClientId, ParkedClient};
@@ -78,18 +78,30 @@ impl ClientCollection {
 }
 
 /// Closes the clients that a transaction has killed, at its end: until then INFO counts them as connected and closing.
-/// The caller holds exclusive mode.
-pub fn close_killed_clients(server: &Server, client_snapshots: &[ClientSnapshot]) {
+/// The caller holds exclusive mode. Returns the step after which their workers have closed them, if there are any: the
+/// reply waits for it, so that a client that has read it finds their connections closed.
+pub fn close_killed_clients(server: &Server, client_snapshots: &[ClientSnapshot]) -> Option<NextStep> {
+    let mut has_killed = false;
     let killed = client_snapshots
         .iter()
         .filter(|client_snapshot| ClientVisitorHost::is_gone(client_snapshot));
     for ClientSnapshot { client, .. } in killed {
         match server.clients.directory.mark_killed(client.id) {
-            Some(worker) => server.worker(worker).send(Message::CloseClient(client.id)),
+            Some(worker) => {
+                server.worker(worker).send(Message::CloseClient(client.id));
+                has_killed = true;
+            }
             // The connection may have left its worker since the snapshot.
             None => server.close_link(client.id),
         }
     }
+    // The workers read this query after those messages.
+    let query = || WorkerQuery {
+        task: Box::new(|_| Vec::new()),
+        combine: Box::new(|_| Vec::new()),
+        awaits_killed_commands: false,
+    };
+    has_killed.then(|| NextStep::QueryWorkers(Box::new(query())))
 }
 
 /// Visits all clients from within a transaction.

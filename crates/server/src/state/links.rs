@@ -76,6 +76,7 @@ impl Server {
     /// Removes the registration of a connection that is closed.
     pub fn forget_link(&self, client: ClientId) {
         self.clients.linked.lock().remove(&client);
+        self.replication.replicas.forget_killed(client);
     }
 
     /// Publishes the present state of links. Those that are about to be closed remain so.

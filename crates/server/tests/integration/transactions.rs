@@ -430,3 +430,33 @@ fn scripts_know_all_clients_wherever_they_run() {
     let told = client.transact(&[&["EVAL", scripts[0], "1", "key"]]);
     assert!(told.contains("blocked_clients:1"), "{told}");
 }
+
+/// A client that has read the reply to EXEC finds the connections of the clients that the transaction has killed
+/// closed, whichever workers they belong to.
+#[test]
+fn killed_clients_are_disconnected_once_exec_replies() {
+    let server = start();
+    let mut killer = connect(server.port);
+    for round in 0..40 {
+        let mut victims: Vec<Client> = (0..12).map(|_| connect(server.port)).collect();
+        let ids: Vec<String> = victims
+            .iter_mut()
+            .map(|client| client.call(&["CLIENT", "ID"]))
+            .collect();
+        let kill: Vec<&str> = ["CLIENT", "KILL", "ID"]
+            .into_iter()
+            .chain(ids.iter().map(String::as_str))
+            .collect();
+        let replies = match round % 2 {
+            0 => killer.transact(&[&["SET", "k", "v"], &kill, &["PING"]]),
+            _ => killer.transact(&[&kill]),
+        };
+        assert_eq!(replies, if round % 2 == 0 { "(OK 12 PONG)" } else { "(12)" });
+        for victim in &mut victims {
+            victim.0.get_ref().set_nonblocking(true).expect("sets the mode");
+            let mut byte = [0];
+            let read = victim.0.read(&mut byte);
+            assert!(matches!(read, Ok(0)), "the connection is still open: {read:?}");
+        }
+    }
+}

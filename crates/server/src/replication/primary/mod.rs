@@ -363,8 +363,8 @@ impl PrimaryThread {
                     // The backlog may have bytes of a new history, in which the replica is not.
                     return;
                 }
-                if replica.has_deleted_user() {
-                    // The backlog may have writes that were made after the deletion.
+                if replica.has_deleted_user() || server.replication.replicas.is_killed(id) {
+                    // The backlog may have writes that were made after that.
                     drop(backlog);
                     return self.close_replica(token);
                 }

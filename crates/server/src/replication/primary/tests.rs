@@ -214,6 +214,20 @@ fn a_replica_gets_no_write_that_was_made_after_its_user_was_deleted() {
     assert_eq!(received_by_closed(&server, &thread, peer), "+CONTINUE\r\nold");
 }
 
+/// So a transaction that kills a replica and writes more than the backlog holds lets it synchronise fully.
+#[test]
+fn a_replica_gets_no_write_that_was_made_after_it_was_killed() {
+    let (server, mut thread) = server_with_thread();
+    let peer = hand_over_replica(&server, |_| {});
+    append(&server, b"old");
+    handle_orders(&mut thread);
+    assert_eq!(thread.replicas.len(), 1);
+    server.visit_linked(&mut |client, _| client.kill());
+    append(&server, b"new");
+    thread.send_backlog_to_all();
+    assert_eq!(received_by_closed(&server, &thread, peer), "+CONTINUE\r\nold");
+}
+
 #[test]
 fn a_replica_whose_user_loses_a_permission_is_closed_at_its_next_command() {
     let (server, mut thread) = server_with_thread();

@@ -49,7 +49,7 @@ impl Scene {
     fn kill(&self, mut snapshots: Vec<ClientSnapshot>) {
         assert_eq!(snapshots.len(), 1);
         snapshots.iter_mut().for_each(|snapshot| snapshot.client.kill());
-        close_killed_clients(&self.server, &snapshots);
+        drop(close_killed_clients(&self.server, &snapshots));
     }
 
     fn snapshots(&mut self) -> Vec<ClientSnapshot> {
