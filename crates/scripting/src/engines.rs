@@ -44,6 +44,11 @@ pub struct Engines {
     exist: AtomicBool,
 }
 
+/// Returns `true` if this library is not in Lua, so an engine of a module has to compile it.
+pub fn is_for_engine_of_module(code: &[u8]) -> bool {
+    shebang::of_any_library(code).is_ok_and(|header| !is_lua(&header.engine))
+}
+
 /// Returns `true` if this is the name of the engine that the server has itself.
 pub fn is_lua(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"lua")

@@ -57,7 +57,7 @@ pub const SCRIPT_STACK_BYTES: usize = 16 << 20;
 
 pub use cache::{EngineCode, Script, ScriptCache};
 pub use debugger::{Console, Debugger, DebuggerRequest, EngineCommandHelp};
-pub use engines::{EngineFunction, Engines, ScriptingEngine, is_lua};
+pub use engines::{EngineFunction, Engines, ScriptingEngine, is_for_engine_of_module, is_lua};
 pub use exclusion::Requester;
 pub use interpreter::{
     CallResult, DebugSession, FunctionError, Host, Program, RunOutcome, ScriptKind, ScriptWords, begin_debugging,

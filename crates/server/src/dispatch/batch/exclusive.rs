@@ -72,27 +72,18 @@ pub(super) fn run_plans_exclusively(
         ranges: &plans.ranges,
     };
     let server = thread.server.clone();
-    if must_wait_before_gate(thread, &request, connection) {
-        withdraw_from_exclusive_mode(thread, connection);
-        apply_outcome(thread, plan, connection, Outcome::Contended);
+    if leaves_before_gate(thread, &request, connections) {
         return next;
     }
-    if let Some(step) = step_before_exec(thread, &mut connection.client) {
-        withdraw_before_step(thread, connection, &step);
-        // The request stays in the input. It runs once other threads have done that.
-        connections.start_next_step(plan.token, step);
+    let Some(connection) = connections.connection(plan.token) else {
         return next;
-    }
-    if exec_libraries::must_leave_worker(thread, &mut connection.client) {
-        move_exec(thread, &request, connections);
-        return next;
-    }
-    let runs_module = thread.commands_run_at_home || runs_module(thread, &request, connection);
-    let Some(exclusion) = try_exclude_runs(&server.scripting.running, &request, connection, runs_module) else {
+    };
+    let runs_at_home = must_run_at_home(thread, &request, connection);
+    let Some(exclusion) = try_exclude_runs(&server.scripting.running, &request, connection, runs_at_home) else {
         put_off_behind_scripts(thread, &request, connection);
         return next;
     };
-    if runs_module && !server.is_home(thread.thread_index) {
+    if runs_at_home && !server.is_home(thread.thread_index) {
         thread.home_standby = server.summon_home();
         if thread.home_standby.is_none() {
             // The server ends.
@@ -100,7 +91,16 @@ pub(super) fn run_plans_exclusively(
         }
     }
     let mut all = seat.exclusive();
-    let must_admit_again = begins_changed_passage(thread) | evicts_for_modules(thread, &mut all);
+    let mut must_admit_again = begins_changed_passage(thread);
+    if !runs_at_home && must_run_at_home_now(thread, &request, connections) {
+        drop(all);
+        drop(exclusion);
+        if let Some(connection) = connections.connection(plan.token) {
+            put_off_before_gate(thread, plan, connection);
+        }
+        return next;
+    }
+    must_admit_again |= evicts_for_modules(thread, &mut all);
     run_first_plan(thread, &mut all, &request, keys, connections, must_admit_again);
     let goes_on = binding.mode == HandlerMode::Module || causes_home_events(thread, command);
     let next = match goes_on || home_commands::are_required() {
@@ -115,6 +115,47 @@ pub(super) fn run_plans_exclusively(
         connections.notify(thread);
     }
     next
+}
+
+/// Returns `true` if a plan does not run in this turn: it has to wait, or other threads have to do something first.
+fn leaves_before_gate(thread: &mut ThreadState, request: &Request<'_>, connections: &mut dyn BatchConnections) -> bool {
+    let plan = request.plan;
+    let Some(connection) = connections.connection(plan.token) else {
+        return true;
+    };
+    if must_wait_before_gate(thread, request, connection) {
+        put_off_before_gate(thread, plan, connection);
+        return true;
+    }
+    if let Some(step) = step_before_exec(thread, &mut connection.client) {
+        withdraw_before_step(thread, connection, &step);
+        // The request stays in the input. It runs once other threads have done that.
+        connections.start_next_step(plan.token, step);
+        return true;
+    }
+    let must_leave = exec_libraries::must_leave_worker(thread, &mut connection.client);
+    if must_leave {
+        move_exec(thread, request, connections);
+    }
+    must_leave
+}
+
+/// Puts off a plan that has not run, and gives up its place among those that wait for exclusive mode.
+fn put_off_before_gate(thread: &mut ThreadState, plan: &CommandPlan, connection: &mut Connection) {
+    withdraw_from_exclusive_mode(thread, connection);
+    apply_outcome(thread, plan, connection, Outcome::Contended);
+}
+
+/// Does the same as [`must_run_at_home`] in exclusive mode, for a request that could run elsewhere before: a module was
+/// loaded, or has subscribed to events, while this thread waited at the gate.
+fn must_run_at_home_now(thread: &ThreadState, request: &Request<'_>, connections: &mut dyn BatchConnections) -> bool {
+    let connection = connections.connection(request.plan.token);
+    connection.is_some_and(|connection| must_run_at_home(thread, request, connection))
+}
+
+/// Returns `true` if a request runs at home, or with the home worker summoned, as far as modules are known now.
+fn must_run_at_home(thread: &ThreadState, request: &Request<'_>, connection: &Connection) -> bool {
+    thread.commands_run_at_home || runs_module(thread, request, connection)
 }
 
 /// Returns `true` if a request runs code of a module.

@@ -20,7 +20,6 @@ use crate::commands::server::module_files;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::Exclusive;
 use crate::keyspace::access::ExpiryUpdate;
-use crate::replication::ReplicationState;
 use crate::state::{HomeStandby, Server};
 
 impl TypesSession for ModuleSession<'_, '_> {
@@ -102,8 +101,8 @@ impl Drop for FreedLater {
     }
 }
 
-/// Calls `run` where the code of modules may run, for a thread in exclusive mode: on the home worker if it was
-/// summoned, or while data are loaded at the start, and otherwise on this thread.
+/// Calls `run` on the home worker, for a thread in exclusive mode. If the home worker was not summoned, the gate is
+/// opened for moments until it is there; so it was, except while data are loaded and the gate may be opened anyway.
 pub fn call_modules(
     server: &Arc<Server>,
     all: &mut Exclusive<'_>,
@@ -114,16 +113,9 @@ pub fn call_modules(
     let mut thread = ThreadState::new(server.clone(), thread_index);
     thread.begin_batch(unix_ms());
     thread.begin_passage();
-    // While data are loaded, the gate may be opened for a moment, so the home worker need not stand by.
-    let is_at_start = server.replication.state_bits().contains(ReplicationState::LOADING);
-    let is_lent = home.is_some() || is_at_start;
     thread.home_standby = home.take();
-    let has_run = run_unit(&mut thread, all, |session| match is_lent {
-        true => run_there(session, |session| with_session(session, &mut *run)).is_some(),
-        false => {
-            with_session(session, &mut *run);
-            true
-        }
+    let has_run = run_unit(&mut thread, all, |session| {
+        run_there(session, |session| with_session(session, &mut *run)).is_some()
     });
     *home = thread.home_standby.take();
     if !has_run {

@@ -43,7 +43,7 @@ use crate::persistence::rdb_file::{
     SaveContents, StoredReplicationPosition, UndecodedRecord, decode,
 };
 use crate::persistence::snapshot::{
-    AuxField, access_clock, cancel_current, encode_modules, report_loaded_keys, summon_home,
+    AuxField, access_clock, cancel_current, encode_modules, report_loaded_keys, run_with_home,
 };
 use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
@@ -71,17 +71,14 @@ pub fn save(server: &Arc<Server>, seat: &mut Seat) -> Result<(), SaveFailed> {
 
 /// Writes an RDB file for a caller that has excluded scripts, and ends their exclusion.
 fn save_without_scripts(server: &Arc<Server>, seat: &mut Seat) -> Result<(), SaveFailed> {
-    let mut home = summon_home(server, seat);
     let thread_index = ThreadIndex::new(seat.index());
-    let written = {
-        let mut all = seat.exclusive();
+    let written = run_with_home(server, seat, |all, home, _| {
         // A background save that has begun meanwhile is older, and must not replace this file.
         cancel_for_flush(server);
         let _publication = server.persistence.snapshot.hold_publication();
         let path = rdb_path(&server.config);
-        write(server, &mut all, thread_index, &mut home, &path, KeyDelay::Configured)
-    };
-    drop(home);
+        write(server, all, thread_index, home, &path, KeyDelay::Configured)
+    });
     server.scripting.running.end_exclusion();
     written
 }
@@ -105,22 +102,18 @@ pub enum ForegroundSaveError {
 pub fn save_in_foreground(server: &Arc<Server>, seat: &mut Seat) -> Result<(), ForegroundSaveError> {
     let excluded = server.scripting.running.exclude_runs_for_client();
     excluded.map_err(ForegroundSaveError::ScriptBusy)?;
-    let mut home = summon_home(server, seat);
     let thread_index = ThreadIndex::new(seat.index());
-    let mut all = seat.exclusive();
-    let written = match is_background_save_running(server) {
+    let written = run_with_home(server, seat, |all, home, _| match is_background_save_running(server) {
         true => Err(ForegroundSaveError::Busy),
         false => {
             server.persistence.dumps.saves.fetch_add(1, Ordering::Relaxed);
             // The dump of a primary that was loaded before may still have to get its name.
             let _publication = server.persistence.snapshot.hold_publication();
             let path = rdb_path(&server.config);
-            let written = write(server, &mut all, thread_index, &mut home, &path, KeyDelay::Configured);
+            let written = write(server, all, thread_index, home, &path, KeyDelay::Configured);
             written.map_err(|SaveFailed| ForegroundSaveError::Failed)
         }
-    };
-    drop(all);
-    drop(home);
+    });
     server.scripting.running.end_exclusion();
     written
 }
@@ -689,15 +682,21 @@ pub enum ReloadError {
 pub fn reload(server: &Arc<Server>, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
     let excluded = server.scripting.running.exclude_runs_for_client();
     excluded.map_err(ReloadError::ScriptBusy)?;
-    let reloaded = reload_in_exclusive_mode(server, seat, how);
+    let thread_index = ThreadIndex::new(seat.index());
+    let reloaded = run_with_home(server, seat, |all, home, _| {
+        reload_in_exclusive_mode(server, all, thread_index, home.take(), how)
+    });
     server.scripting.running.end_exclusion();
     reloaded
 }
 
-fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
-    let thread_index = ThreadIndex::new(seat.index());
-    let mut home = summon_home(server, seat);
-    let mut all = seat.exclusive();
+fn reload_in_exclusive_mode(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    mut home: Option<HomeStandby>,
+    how: ReloadOptions,
+) -> Result<(), ReloadError> {
     if server.is_loading() {
         return Err(ReloadError::Loading);
     }
@@ -711,16 +710,16 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat, how: ReloadOp
     let path = rdb_path(&server.config);
     if how.should_save {
         // A file that is written at the same time in the background may be delayed, to be observed.
-        let written = write(server, &mut all, thread_index, &mut home, &path, KeyDelay::None);
+        let written = write(server, all, thread_index, &mut home, &path, KeyDelay::None);
         written.map_err(|SaveFailed| ReloadError::Save)?;
     }
     let keyspace = &server.keyspace;
     let databases = DbIndex::all(keyspace.counts.databases());
     let taken = how.should_flush.then(|| {
-        deliver_flush(server, &mut all, thread_index, &mut home, false);
-        let whole = &mut WholeKeyspace::Exclusive(&mut all);
+        deliver_flush(server, all, thread_index, &mut home, false);
+        let whole = &mut WholeKeyspace::Exclusive(all);
         let taken = take_databases(whole, databases, keyspace, thread_index);
-        deliver_flush(server, &mut all, thread_index, &mut home, true);
+        deliver_flush(server, all, thread_index, &mut home, true);
         taken
     });
     if how.should_flush {
@@ -748,11 +747,11 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat, how: ReloadOp
             // A thread that enters exclusive mode while the gate is open may wait for that.
             cancel_current(server);
             drop(no_publication);
-            load_visibly(server, &path, &mut all, thread_index, how)
+            load_visibly(server, &path, all, thread_index, how)
         }
         home => {
             *server.modules.exclusive_home.lock() = home;
-            let loaded = load(server, &path, &mut all, thread_index, how);
+            let loaded = load(server, &path, all, thread_index, how);
             server.modules.exclusive_home.lock().take();
             loaded
         }

@@ -50,7 +50,7 @@ use crate::persistence::rdb_file::{KeyEncodingOptions, ModuleRecordForm, RdbChec
 use crate::persistence::snapshot_state::{SnapshotPurpose, SnapshotState};
 use crate::state::Server;
 use crate::state::spare_cores::max_helping_threads;
-pub use modules::{encode_modules, report_loaded_keys, summon_home};
+pub use modules::{encode_modules, is_home_missing, report_loaded_keys, run_with_home, summon_home};
 use moment::CapturedState;
 use parts::SavedKeys;
 use saver::{SharedSave, SnapshotChunk};

@@ -13,15 +13,46 @@ use weft_modules::session;
 use crate::keyspace::module_values::find_module_keys;
 use crate::keyspace::{Exclusive, Seat};
 use crate::persistence::rdb_file::{KeyEncodingOptions, ModuleEncodeFailed, ModuleRecordForm, ModuleRecords, encode};
-use crate::state::{HomeStandby, Server};
+use crate::state::{HOME_WORKER, HomeStandby, Server};
+use weft_os::time::Instant;
 
-/// Lets the home worker wait for this thread if modules may have to encode values or compile libraries, or to be told
-/// of loaded keys or events. The caller enters exclusive mode next.
-pub fn summon_home(server: &Server, seat: &Seat) -> Option<HomeStandby> {
+/// Returns `true` if modules may have to encode values or compile libraries, or to be told of loaded keys or events,
+/// and this is not the thread for that. The answer changes in exclusive mode only.
+fn is_home_needed(server: &Server, thread_index: ThreadIndex) -> bool {
     let are_told = subscribed_classes() & classes::LOADED != 0 || server_events::are_any();
     let is_needed = types::any_exist() || engines::any_exist() || are_told;
-    let is_home = server.is_home(ThreadIndex::new(seat.index()));
-    (is_needed && !is_home).then(|| server.summon_home()).flatten()
+    is_needed && !server.is_home(thread_index)
+}
+
+/// Lets the home worker wait for this thread if it is needed. The caller enters exclusive mode next, and calls
+/// [`is_home_missing`] there.
+pub fn summon_home(server: &Server, seat: &Seat) -> Option<HomeStandby> {
+    let is_needed = is_home_needed(server, ThreadIndex::new(seat.index()));
+    is_needed.then(|| server.summon_home()).flatten()
+}
+
+/// Returns `true` if the home worker is needed now, in exclusive mode, and was not when [`summon_home`] was called: a
+/// module was loaded while this thread waited at the gate. The caller leaves exclusive mode and begins anew.
+pub fn is_home_missing(server: &Server, thread_index: ThreadIndex, home: Option<&HomeStandby>) -> bool {
+    home.is_none() && is_home_needed(server, thread_index) && !server.worker(HOME_WORKER).has_ended()
+}
+
+/// Calls `run` in exclusive mode, with the home worker if it is needed. `run` gets the time at which this thread began
+/// to wait at the gate.
+pub fn run_with_home<R>(
+    server: &Server,
+    seat: &mut Seat,
+    run: impl FnOnce(&mut Exclusive<'_>, &mut Option<HomeStandby>, Instant) -> R,
+) -> R {
+    let thread_index = ThreadIndex::new(seat.index());
+    loop {
+        let mut home = summon_home(server, seat);
+        let closing = Instant::now();
+        let mut all = seat.exclusive();
+        if !is_home_missing(server, thread_index, home.as_ref()) {
+            return run(&mut all, &mut home, closing);
+        }
+    }
 }
 
 /// The number of keys about which modules are told at once.

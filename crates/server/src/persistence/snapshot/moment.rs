@@ -9,7 +9,7 @@ use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
-use super::modules::{encode_modules, summon_home};
+use super::modules::{encode_modules, run_with_home};
 use super::parts::Database;
 use super::{ALL_PURPOSES, AuxFields, OnMoment, SnapshotMoment, cancel_current};
 use crate::keyspace::key_identity::NamedKey;
@@ -53,16 +53,12 @@ pub fn take(
 ) -> CapturedState {
     let keyspace = &server.keyspace;
     keyspace.before_images.prepare(&keyspace.slots, slots.as_deref());
-    let mut home = summon_home(server, seat);
-    let closing = Instant::now();
-    let taken = {
-        let thread_index = ThreadIndex::new(seat.index());
-        let mut alone = seat.exclusive();
+    let thread_index = ThreadIndex::new(seat.index());
+    let (taken, closing) = run_with_home(server, seat, |alone, home, closing| {
         let slots = slots.as_deref();
-        let modules = encode_modules(server, &mut alone, thread_index, &mut home, slots, (style, form));
-        capture(server, &alone, slots, at_moment, modules)
-    };
-    drop(home);
+        let modules = encode_modules(server, alone, thread_index, home, slots, (style, form));
+        (capture(server, alone, slots, at_moment, modules), closing)
+    });
     record_pause(server, closing, &taken);
     taken
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::keyspace::Seat;
 use crate::observability::slow_library::SlowLibraryReport;
+use crate::persistence::snapshot;
 use crate::state::Server;
 use weft_base::{RoleEpoch, ThreadIndex};
-use weft_modules::module::engines;
-use weft_scripting::{Library, repeat_library_load};
+use weft_scripting::{Library, is_for_engine_of_module, repeat_library_load};
 
 /// The reason if the load was stopped, because its result is of no use any more.
 const OBSOLETE: &[u8] = b"It is of no use any more";
@@ -37,11 +37,13 @@ pub(super) fn load_libraries(
         });
         libraries.collect::<Result<Vec<Arc<Library>>, Vec<u8>>>()
     };
-    let loaded = match engines::any_exist() && !codes.is_empty() {
+    // An engine may be added meanwhile, so the code decides, not the engines that exist.
+    let loaded = match codes.iter().any(|code| is_for_engine_of_module(code)) {
         true => {
             let thread_index = ThreadIndex::new(seat.index());
-            let mut home = server.summon_home();
-            server.call_modules_once(&mut seat.exclusive(), thread_index, &mut home, load)
+            snapshot::run_with_home(server, seat, |all, home, _| {
+                server.call_modules_once(all, thread_index, home, load)
+            })
         }
         false => load(),
     };

@@ -479,11 +479,12 @@ fn load_into_staging<R: Read>(
     let decode_modules = |records, _: Option<&mut Exclusive<'_>>| {
         let (mut records, mut decoded) = (Some(records), DecodedRecords::default());
         let mut seat = seat.borrow_mut();
-        let mut home = snapshot::summon_home(server, &seat);
-        server.call_modules(&mut seat.exclusive(), thread_index, &mut home, &mut || {
-            if let Some(records) = records.take() {
-                decoded = decode(records);
-            }
+        snapshot::run_with_home(server, &mut seat, |all, home, _| {
+            server.call_modules(all, thread_index, home, &mut || {
+                if let Some(records) = records.take() {
+                    decoded = decode(records);
+                }
+            });
         });
         decoded
     };
@@ -552,13 +553,25 @@ fn run_exclusive<R>(
     server: &Arc<Server>,
     seat: &mut Seat,
     role_epoch: RoleEpoch,
-    change: impl FnOnce(&mut Exclusive<'_>, ThreadIndex) -> R,
+    change: impl FnOnce(&mut Exclusive<'_>, ThreadIndex, &mut Option<HomeStandby>) -> R,
 ) -> Result<R, LinkFailure> {
     let thread_index = ThreadIndex::new(seat.index());
     let may_change =
         || server.replication.role_epoch() == role_epoch && !server.scripting.running.has_unfinished_unit();
-    let in_term = |all: &mut Exclusive<'_>| may_change().then(|| change(all, thread_index));
-    server.run_exclusive(seat, in_term).ok_or(LinkFailure::EpochOver)
+    let mut change = Some(change);
+    loop {
+        let mut home = snapshot::summon_home(server, seat);
+        let changed = server.run_exclusive(seat, |all| {
+            if snapshot::is_home_missing(server, thread_index, home.as_ref()) {
+                return None;
+            }
+            let change = change.take().filter(|_| may_change());
+            Some(change.map(|change| change(all, thread_index, &mut home)))
+        });
+        if let Some(result) = changed {
+            return result.ok_or(LinkFailure::EpochOver);
+        }
+    }
 }
 
 /// Begins the load: sets the loading state, and drops the old data unless the plan keeps it. Fails if a file is being
@@ -581,8 +594,7 @@ fn begin_loading(
     if !plan.keeps_old_until_loaded {
         log::notice!("RDB signature and version check passed. Flushing old data");
     }
-    let mut home = snapshot::summon_home(server, seat);
-    let begun = run_exclusive(server, seat, role_epoch, |all, row| {
+    let begun = run_exclusive(server, seat, role_epoch, |all, row, home| {
         if server.is_loading() {
             return None;
         }
@@ -599,11 +611,11 @@ fn begin_loading(
             repl.replicas.backlog().close();
             role::disconnect_replicas(server);
             server.scripting.libraries.flush();
-            let taken = take_all_data(server, all, row, &mut home);
+            let taken = take_all_data(server, all, row, home);
             invalidate_replaced_data(server, row);
             taken
         });
-        deliver_start_of_load(server, all, row, &mut home, plan.serves_old_data);
+        deliver_start_of_load(server, all, row, home, plan.serves_old_data);
         Some((state, taken))
     })?;
     let Some((state, taken)) = begun else {
@@ -684,8 +696,7 @@ fn install(
     let imports = loaded.imports.clone();
     let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
     let counts = &server.keyspace.counts;
-    let mut home = snapshot::summon_home(server, seat);
-    let placed = run_exclusive(server, seat, role_epoch, |all, row| {
+    let placed = run_exclusive(server, seat, role_epoch, |all, row, home| {
         if new_base.is_none() {
             snapshot::cancel_current(server);
         }

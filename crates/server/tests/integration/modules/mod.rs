@@ -14,6 +14,7 @@ mod keys;
 mod lifecycle;
 mod memory;
 mod misuse;
+mod moments;
 mod parallel_events;
 mod parameters;
 mod registry;
