@@ -123,6 +123,17 @@ impl Socket {
         Ok(())
     }
 
+    /// Returns another handle of the same connection.
+    ///
+    /// # Errors
+    /// When the process has no free file descriptor.
+    pub fn duplicate(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+        }
+    }
+
     /// Shuts down both directions; the peer sees the end of the stream.
     ///
     /// # Errors

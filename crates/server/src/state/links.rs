@@ -67,6 +67,13 @@ impl Server {
     /// Registers a connection that leaves its worker for good, and gives it away with `send`.
     pub fn hand_over(&self, connection: Box<Connection>, send: impl FnOnce(Box<Connection>)) {
         let (client, buffers) = (connection.client.link_snapshot(), connection.buffers(0));
+        let socket = connection
+            .in_transit
+            .as_ref()
+            .map(|registered| registered.socket.duplicate());
+        if let Some(Ok(socket)) = socket {
+            self.clients.link_sockets.lock().insert(client.id, socket);
+        }
         // Held meanwhile: an order to close the connection comes behind it.
         let mut linked = self.clients.linked.lock();
         linked.insert(client.id, (client, buffers));
@@ -76,6 +83,7 @@ impl Server {
     /// Removes the registration of a connection that is closed.
     pub fn forget_link(&self, client: ClientId) {
         self.clients.linked.lock().remove(&client);
+        self.clients.link_sockets.lock().remove(&client);
         self.replication.replicas.forget_killed(client);
     }
 
@@ -122,6 +130,11 @@ impl Server {
                 .send_to_migration_thread(SlotMigrationCommand::Disconnect(client.id));
         } else {
             self.replication.replicas.mark_killed(client.id);
+            // At once: a client that has read the reply to CLIENT KILL finds the connection closed.
+            if let Some(socket) = self.clients.link_sockets.lock().get(&client.id) {
+                // It may be closed already.
+                let _ = socket.shutdown_both();
+            }
             self.background
                 .send_to_primary_thread(PrimaryThreadCommand::Disconnect(client.id));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use weft_base::{ClientId, ParkId, SlotIndex};
-use weft_reactor::Waker;
+use weft_reactor::{Socket, Waker};
 
 use super::{
     BackgroundJob, CallModulesFn, ClientDirectory, CoordinatorCommand, DebuggedClients, MovingConnections, Pause,
@@ -55,6 +55,8 @@ pub struct Clients {
     /// The primary, the replicas and the peers of slot migrations as clients, by ID, for commands that report on all
     /// clients.
     pub linked: Mutex<BTreeMap<ClientId, (Client, BufferFigures)>>,
+    /// Further handles of the connections of replicas, with which another thread shuts them down.
+    pub link_sockets: Mutex<BTreeMap<ClientId, Socket>>,
     /// The clients in debugging sessions.
     pub debugged: DebuggedClients,
     /// The pause of clients.
@@ -80,6 +82,7 @@ impl Clients {
             directory: Default::default(),
             moving: Default::default(),
             linked: Mutex::default(),
+            link_sockets: Mutex::default(),
             debugged: DebuggedClients::default(),
             pause: Pause::default(),
             // Without workers no client is counted.
