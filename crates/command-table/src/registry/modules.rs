@@ -1,8 +1,8 @@
 //! Commands of modules in the registry.
 //!
 //! 1. A registry never changes. Modules that are loaded or unloaded make a new one, of which the commands that stay are
-//!    the same objects. Registries of the past stay, because threads may still use them; so those made here share the names
-//!    that do not change, which are most of a registry.
+//!    the same objects. Registries of the past stay, because threads may still use them; so those made here share the
+//!    names that do not change, which are most of a registry.
 //! 2. An id belongs to one full name for as long as the process runs: clients have queued commands by their ids, and
 //!    statistics and waiting clients know them as well. The id of a command that is gone has a command that answers
 //!    with an error, and gets another one when a command of that name comes back.

@@ -1,7 +1,8 @@
 //! The digest to which a module adds one of its values (`ValkeyModuleDigest`), for DEBUG DIGEST.
 //!
-//! Elements of a sequence are hashed in their order. The order of sequences does not matter: the hashes of their digests are
-//! combined by an exclusive or. Valkey computes the same bytes, so that digests show whether two servers hold the same.
+//! Elements of a sequence are hashed in their order. The order of sequences does not matter: the hashes of their
+//! digests are combined by an exclusive or. Valkey computes the same bytes, so that digests show whether two servers
+//! hold the same.
 
 use sha1::{Digest as _, Sha1};
 
