@@ -379,10 +379,9 @@ fn clip(line: &str) -> String {
 fn have_equivalent_encodings(answers: &ServerPair<ServerAnswer>, has_access_in_place: bool) -> bool {
     let lines = [&answers.weft, &answers.valkey].map(ServerAnswer::to_line);
     let is = |line: &String, name: &str| *line == format!("\"{name}\"");
-    let is_short = |line: &String| is(line, "int") || is(line, "embstr");
-    lines
-        .iter()
-        .all(|line| is_short(line) || (has_access_in_place && is(line, "raw")))
+    let is_list = |line: &String| is(line, "listpack") || is(line, "quicklist");
+    let is_string = |line: &String| is(line, "int") || is(line, "embstr") || (has_access_in_place && is(line, "raw"));
+    lines.iter().all(is_list) || lines.iter().all(is_string)
 }
 
 /// Returns a difference unless the reply is that of the last command.

@@ -202,7 +202,8 @@ static void stream_seek(Program *program, ValkeyModuleString **words, int count)
     if (status == VALKEYMODULE_OK) handle->has_stream_iterator = 1;
 }
 
-static long reply_stream_fields(Program *program, ValkeyModuleKey *key, int takes_all) {
+/* Valkey relies on a module to read all fields of an entry. */
+static long reply_stream_fields(Program *program, ValkeyModuleKey *key) {
     ValkeyModuleString *field, *value;
     long elements = 0;
     while (ValkeyModule_StreamIteratorNextField(key, &field, &value) == VALKEYMODULE_OK) {
@@ -211,12 +212,11 @@ static long reply_stream_fields(Program *program, ValkeyModuleKey *key, int take
         free_string(program, field);
         free_string(program, value);
         elements += 2;
-        if (!takes_all) break;
     }
     return elements;
 }
 
-/* stream.walk REGISTER STEPS keep|delete|skip: the next entries; some are deleted, of some not all fields are read. */
+/* stream.walk REGISTER STEPS keep|delete: the next entries, which are deleted or not. */
 static void stream_walk(Program *program, ValkeyModuleString **words, int count) {
     VALKEYMODULE_NOT_USED(count);
     ValkeyModuleKey *key = program->handles[register_of(words[0])].key;
@@ -238,7 +238,7 @@ static void stream_walk(Program *program, ValkeyModuleString **words, int count)
         }
         reply_id(program, id);
         ValkeyModule_ReplyWithLongLong(ctx, fields);
-        elements += 1 + reply_stream_fields(program, key, !is_text(words[2], "skip"));
+        elements += 1 + reply_stream_fields(program, key);
         if (is_text(words[2], "delete")) {
             ValkeyModule_ReplyWithLongLong(ctx, ValkeyModule_StreamIteratorDelete(key));
             elements++;

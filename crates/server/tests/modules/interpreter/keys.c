@@ -97,7 +97,7 @@ static void expiry(Program *program, ValkeyModuleString **words, int count) {
     long long left = ValkeyModule_GetExpire(handle->key), at = ValkeyModule_GetAbsExpire(handle->key);
     ValkeyModule_ReplyWithArray(program->ctx, 2);
     ValkeyModule_ReplyWithLongLong(program->ctx, left < 0 ? left : (left + 500000) / 1000000);
-    ValkeyModule_ReplyWithLongLong(program->ctx, at < 0 || at > 4000000000000 ? at : 1);
+    ValkeyModule_ReplyWithLongLong(program->ctx, at < 0 || (at > 4000000000000 && at < 6000000000000) ? at : 1);
 }
 
 /* key.age REGISTER lru|lfu VALUE: sets one of them, and shows both. */

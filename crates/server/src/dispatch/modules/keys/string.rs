@@ -62,15 +62,15 @@ impl StringSession for ModuleSession<'_, '_> {
 
     fn truncate_string(&mut self, key: SessionKey<'_>, length: usize) -> bool {
         let done = self.edit_key(key, |write, _| {
-            if !write.exists() {
+            if write.exists() {
+                let Some(mut bytes) = copy_string(write) else {
+                    return false;
+                };
+                bytes.resize(length, 0);
+                write.set(NewValue::Bytes(&bytes), ExpiryUpdate::Keep);
+            } else {
                 write.set(NewValue::Bytes(&vec![0; length]), ExpiryUpdate::Remove);
-                return true;
             }
-            let Some(mut bytes) = copy_string(write) else {
-                return false;
-            };
-            bytes.resize(length, 0);
-            write.set(NewValue::Bytes(&bytes), ExpiryUpdate::Keep);
             if let Some(mut entry) = write.entry_mut() {
                 entry.mark_raw();
             }
