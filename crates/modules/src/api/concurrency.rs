@@ -1,4 +1,5 @@
-//! Where the commands of a module run, and the functions that get its keyspace events: what this server adds to the API.
+//! Where the commands of a module run, and the functions that get its keyspace events: what this server adds to the
+//! API.
 
 use std::ffi::c_int;
 

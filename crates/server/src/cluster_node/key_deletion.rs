@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use weft_base::{SlotIndex, ThreadIndex};
 
-use crate::dispatch::home_events::HomeEvents;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::slot_drop::{self, DeletionCause};
 use crate::keyspace::{Exclusive, Seat, Slot, SlotHeader, SlotTable};
@@ -16,6 +15,7 @@ use crate::notify::messages::{MAX_FULL_MAILBOX_WAIT, NotificationSender, wait_fo
 use crate::state::{Message, Server, UnservedKeys};
 use weft_cluster::slot_set::SlotSet;
 use weft_config::id;
+use weft_modules::module::keyspace_events::{classes, subscribed_classes};
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_os::sync::mpsc::sync_channel;
 use weft_os::time::Instant;
@@ -118,7 +118,7 @@ fn change_mark(server: &Server, header: &SlotHeader, mark: ImportMark, deletes: 
 
 /// Returns `true` if modules get events when keys are deleted.
 fn are_modules_concerned(server: &Server) -> bool {
-    HomeEvents::current().include_changes() || server.keyspace.hooks.current().contains(Hooks::REMOVED_KEYS)
+    subscribed_classes() & classes::GENERIC != 0 || server.keyspace.hooks.current().contains(Hooks::REMOVED_KEYS)
 }
 
 /// Lets the home worker delete the keys of a slot. It is not waited for beyond `until`: it may be busy, and this thread

@@ -1,5 +1,5 @@
-//! Modules that come while another thread is about to have exclusive mode: for a snapshot, a flush or a load. Their code
-//! runs on the home worker all the same.
+//! Modules that come while another thread is about to have exclusive mode: for a snapshot, a flush or a load. Their
+//! code runs on the home worker all the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
