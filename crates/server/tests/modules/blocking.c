@@ -80,6 +80,9 @@ static int on_thread(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) 
     return VALKEYMODULE_OK;
 }
 
+/* The words of blocking.hold, where the server has put them. They stay there while the client is blocked. */
+static ValkeyModuleString **held_words;
+
 /* blocking.hold MILLISECONDS [NOTIMEOUT]: waits until blocking.release. */
 static int hold(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     if (argc < 2) return ValkeyModule_WrongArity(ctx);
@@ -87,6 +90,7 @@ static int hold(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     CHECK(ValkeyModule_StringToLongLong(argv[1], &timeout) == VALKEYMODULE_OK);
     held = ValkeyModule_BlockClient(ctx, on_reply, argc > 2 ? NULL : on_timeout, on_free, timeout);
     CHECK(held);
+    held_words = argv;
     ValkeyModule_SetDisconnectCallback(held, on_disconnect);
     ValkeyModule_BlockClientSetPrivateData(held, (void *)7);
     CHECK(ValkeyModule_BlockClientGetPrivateData(held) == (void *)7);
@@ -94,6 +98,15 @@ static int hold(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     errno = 0;
     CHECK(!ValkeyModule_BlockClient(ctx, NULL, NULL, NULL, 0) && errno == ENOTSUP);
     return VALKEYMODULE_OK;
+}
+
+/* blocking.words: replies with the words of blocking.hold, whose client is blocked. */
+static int words(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    UNUSED_ARGUMENTS;
+    CHECK(held);
+    ValkeyModule_ReplyWithArray(ctx, 2);
+    ValkeyModule_ReplyWithString(ctx, held_words[0]);
+    return ValkeyModule_ReplyWithString(ctx, held_words[1]);
 }
 
 /* blocking.release: unblocks the client of blocking.hold. Returns the result of the call. */
@@ -274,6 +287,7 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     home = pthread_self();
     COMMAND("blocking.thread", on_thread);
     COMMAND("blocking.hold", hold);
+    COMMAND("blocking.words", words);
     COMMAND("blocking.release", release);
     COMMAND("blocking.pop", pop);
     KEY_COMMAND("blocking.change", change, "readonly");

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use weft_command_table::spec::{
     BeginSearch, Categories, CommandFlags, CommandSpec, FindKeys, Group, KeyFinder, KeyFlags, KeyShape, KeySpec,
     ModuleKeys, SpecialKeys, command,
@@ -17,12 +16,9 @@ use crate::invoke;
 use crate::objects::context::{Caller, Context, RunningCommand};
 use crate::objects::positions::{Position, PositionKind};
 use crate::objects::reply::{FinishedReply, ReplyError, take_spare_reply};
-use crate::objects::string::ModuleString;
+use crate::objects::string::{ModuleString, release_spare_list, take_spare_list};
 use crate::session::Session;
 use crate::session::registry::is_home_thread;
-
-/// The number of words of a command up to which their places need no allocation.
-const INLINE_WORDS: usize = 8;
 
 /// The function of a module that executes a command (`ValkeyModuleCmdFunc`).
 pub type CommandFunction = unsafe extern "C" fn(*mut Context, *mut *mut ModuleString, c_int) -> c_int;
@@ -296,8 +292,9 @@ pub fn run_command(
             db: caller.db,
         };
     }
-    let mut strings: SmallVec<[*mut ModuleString; INLINE_WORDS]> =
-        args.iter().map(ModuleString::create_again).collect();
+    // Not on the stack: a module that blocks the client may keep the pointer to them.
+    let mut strings = take_spare_list();
+    strings.extend(args.iter().map(ModuleString::create_again));
     let context = Context::of_command(&command.module, caller);
     context.command.set(Some(command.as_running()));
     context.reply.replace(take_spare_reply());
@@ -310,11 +307,9 @@ pub fn run_command(
         }
         match context.blocked.begun.borrow().as_ref() {
             // SAFETY: this function is a holder of each string.
-            Some(blocked) => unsafe { blocked.keep_strings(strings.into_vec()) },
-            None => strings.into_iter().for_each(|string| {
-                // SAFETY: as above.
-                unsafe { ModuleString::release_spare(string) };
-            }),
+            Some(blocked) => unsafe { blocked.keep_strings(strings) },
+            // SAFETY: as above.
+            None => unsafe { release_spare_list(strings) },
         }
         context.end()
     })

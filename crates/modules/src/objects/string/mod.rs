@@ -13,6 +13,8 @@ use super::automatic::AutomaticObject;
 
 mod spare;
 
+pub use spare::{release_spare_list, take_spare_list};
+
 /// The length, with the byte behind the string, up to which a string is one allocation. With it, a string has 64 bytes.
 const INLINE_LEN: usize = 48;
 

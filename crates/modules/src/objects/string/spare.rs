@@ -1,6 +1,6 @@
 //! Strings for the words of commands, which a thread uses again from command to command.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
@@ -12,9 +12,33 @@ const MAX_STRINGS: usize = 16;
 /// The size in bytes, with the zero byte, up to which the memory of a string is kept.
 const MAX_BYTES: usize = 256;
 
+/// The number of strings up to which the memory of a list is kept.
+const MAX_LISTED: usize = 256;
+
 thread_local! {
+    /// An empty list of strings.
+    static SPARE_LIST: Cell<Vec<*mut ModuleString>> = const { Cell::new(Vec::new()) };
     /// Strings with one holder, this list.
     static SPARE: RefCell<SmallVec<[Box<ModuleString>; MAX_STRINGS]>> = RefCell::default();
+}
+
+/// Returns an empty list for the words of a command.
+pub fn take_spare_list() -> Vec<*mut ModuleString> {
+    SPARE_LIST.take()
+}
+
+/// Releases the strings of a list, and keeps their memory and that of the list.
+///
+/// # Safety
+/// The caller is a holder of each string (rule 1).
+pub unsafe fn release_spare_list(mut strings: Vec<*mut ModuleString>) {
+    for string in strings.drain(..) {
+        // SAFETY: the caller promises it.
+        unsafe { ModuleString::release_spare(string) };
+    }
+    if strings.capacity() <= MAX_LISTED {
+        SPARE_LIST.set(strings);
+    }
 }
 
 impl ModuleString {

@@ -96,6 +96,8 @@ fn wait_ends_by_time_and_by_client_unblock() {
     assert_eq!(client.answer(), "UNBLOCKED client unblocked via CLIENT UNBLOCK");
     wait_for_counts(&mut other, "(0 2 1 2 2 0 0)");
     block(&server, &mut client, &["blocking.hold", "0", "NOTIMEOUT"]);
+    // The module has kept the pointer to the words.
+    assert_eq!(other.call(&["blocking.words"]), "(blocking.hold 0)");
     assert_eq!(
         other.call(&["CLIENT", "UNBLOCK", &id]),
         "0",
