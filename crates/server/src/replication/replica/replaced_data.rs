@@ -9,7 +9,7 @@ use crate::keyspace::flush::{DetachedTables, take_databases};
 use crate::state::{HomeStandby, Server};
 use weft_base::{DbIndex, ThreadIndex};
 use weft_config::id;
-use weft_modules::module::server_events::{AsyncLoadingStep, EventKind, LoadingStep, ServerEvent};
+use weft_modules::module::server_events::{self, AsyncLoadingStep, EventKind, LoadingStep, ServerEvent};
 use weft_os::atomic::Ordering;
 
 /// Lets modules look at the data before they are dropped, or after that.
@@ -26,6 +26,15 @@ fn deliver_flush(
         is_sync,
         db: None,
     });
+}
+
+/// Waits until modules know of the end of an earlier load, which is a job for the home worker: they hear of the next
+/// start at once. The caller is not inside the gate, and holds no lease.
+pub(super) fn await_end_of_earlier_load(server: &Arc<Server>) {
+    if server_events::is_subscribed(EventKind::AsyncLoading) || server_events::is_subscribed(EventKind::Loading) {
+        // The server may end before.
+        let _ = server.run_at_home_and_wait(|_| ());
+    }
 }
 
 /// Lets modules know that the data of the primary are loaded.

@@ -26,7 +26,9 @@ use weft_base::{DbIndex, ReplicationOffset, RoleEpoch, SlotIndex, ThreadIndex};
 use super::libraries::load_libraries;
 use super::link::{LinkFailure, PrimaryLink};
 use super::load_plan::{LoadPlan, load_plan};
-use super::replaced_data::{deliver_start_of_load, free_old_data, give_up_data, send_end_of_load, take_all_data};
+use super::replaced_data::{
+    await_end_of_earlier_load, deliver_start_of_load, free_old_data, give_up_data, send_end_of_load, take_all_data,
+};
 use super::temporary_dump::TemporaryDump;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::effects::Hooks;
@@ -133,8 +135,9 @@ pub fn receive_in_transfer_phase(
     let db = dump.loaded.position.db.unwrap_or(DbIndex::FIRST);
     server.replication.stream_db.store(db.get(), Ordering::Relaxed);
     let open_slots = std::mem::take(&mut dump.loaded.position.open_slots);
-    install(server, seat, link.role_epoch(), dump, loading, id, offset)?;
-    send_end_of_load(server, plan.serves_old_data, true);
+    let installed = install(server, seat, link.role_epoch(), dump, loading, id, offset);
+    send_end_of_load(server, plan.serves_old_data, installed.is_ok());
+    installed?;
     if let Some(cluster) = &server.cluster {
         cluster.apply_slots_in_migration(&open_slots);
     }
@@ -435,6 +438,7 @@ fn load<'l>(
         }
         load_failure(path, 0, fault, is_streamed)
     })?;
+    await_end_of_earlier_load(server);
     let loading = begin_loading(server, seat, role_epoch, plan)?;
     let loaded = load_into_staging(server, seat, role_epoch, &mut opened);
     if loaded.is_err() {
