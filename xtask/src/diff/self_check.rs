@@ -106,5 +106,6 @@ fn plan(valkey: &Path, altered: &[&str], cases: bool, filter: &str) -> DiffPlan 
         seconds: 5,
         max_shown: 10,
         module_sequences: 0,
+        module_seed: 0,
     }
 }

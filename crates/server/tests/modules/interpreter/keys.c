@@ -133,6 +133,17 @@ static void string_set(Program *program, ValkeyModuleString **words, int count) 
     reply_status(program, status);
 }
 
+/* Returns 1 if several registers hold a key. */
+static int is_held_twice(const Program *program, const ValkeyModuleString *name) {
+    int count = 0;
+    for (; program; program = program->outer)
+        for (int i = 0; i < REGISTERS; i++) {
+            const Handle *handle = &program->handles[i];
+            count += handle->key && ValkeyModule_StringCompare(handle->name, name) == 0;
+        }
+    return count > 1;
+}
+
 /* string.access REGISTER read|write OFFSET BYTES: reads the bytes, or writes some of them in place. */
 static void string_access(Program *program, ValkeyModuleString **words, int count) {
     VALKEYMODULE_NOT_USED(count);
@@ -140,6 +151,8 @@ static void string_access(Program *program, ValkeyModuleString **words, int coun
     if (!handle) return;
     int writes = is_text(words[1], "write");
     if (writes && !(handle->mode & VALKEYMODULE_WRITE)) return reply_refused(program, "the key is open for reading");
+    /* Valkey replaces a short string for a reader as well, and the other handle would still lead to the former one. */
+    if (is_held_twice(program, handle->name)) return reply_refused(program, "the key is open twice");
     size_t length = 0, added;
     char *bytes = ValkeyModule_StringDMA(handle->key, &length, writes ? VALKEYMODULE_WRITE : VALKEYMODULE_READ);
     if (!bytes) {
