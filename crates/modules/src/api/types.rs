@@ -82,9 +82,10 @@ fn value_of(key: &ModuleKey) -> Option<Arc<ModuleValue>> {
     Some(value)
 }
 
-/// Returns `true` if a key is open for writing, and no iteration over its elements has begun.
+/// Returns `true` if a key is open for writing, and no iteration over a list or stream has begun. As in Valkey, one
+/// over a sorted set does not matter.
 fn is_changeable(key: &ModuleKey) -> bool {
-    key.is_writable() && matches!(*key.cursor.borrow(), KeyCursor::None)
+    key.is_writable() && !matches!(*key.cursor.borrow(), KeyCursor::List | KeyCursor::Stream(_))
 }
 
 /// Sets the value of a key (`ModuleTypeSetValue`). What it had before is freed.

@@ -6,7 +6,8 @@ use weft_resp::number::{parse_f64, parse_i64};
 
 use super::{CallReply, Parsed, Slice, Value};
 
-/// Parses a reply. `is_exact` keeps the types of simple strings and null arrays.
+/// Parses a reply. `is_exact` keeps the types of simple strings and null arrays, but as in Valkey not those of nested
+/// ones.
 pub(super) fn parse(bytes: &[u8], is_exact: bool) -> Parsed {
     let mut parser = Parser {
         bytes,
@@ -90,11 +91,13 @@ impl<'a> Parser<'a> {
         let count = usize::try_from(length).ok()?.checked_mul(replies_per_element)?;
         // Each reply takes at least three bytes.
         let mut replies = Vec::with_capacity(count.min(self.bytes.len() / 3));
+        let is_exact = std::mem::take(&mut self.is_exact);
         for _ in 0..count {
             let parsed = self.reply()?;
             *is_resp3 |= parsed.is_resp3;
             replies.push(CallReply::nested(parsed));
         }
+        self.is_exact = is_exact;
         Some(replies.into_boxed_slice())
     }
 

@@ -39,9 +39,12 @@ fn exact_types_tell_strings_and_nulls_apart() {
     assert_eq!(exact(b"$2\r\nOK\r\n"), ReplyType::String);
     assert_eq!(exact(b"*-1\r\n"), ReplyType::NullArray);
     assert_eq!(exact(b"$-1\r\n"), ReplyType::Null);
-    let nested = CallReply::new(b"*1\r\n+OK\r\n".to_vec(), true);
-    let first = nested.array_element(0).map(CallReply::reply_type);
-    assert_eq!(first, Some(ReplyType::SimpleString));
+    // Only the reply itself, as in Valkey.
+    let nested = CallReply::new(b"*2\r\n+OK\r\n*-1\r\n".to_vec(), true);
+    let types = [0, 1].map(|index| nested.array_element(index).map(CallReply::reply_type));
+    assert_eq!(types, [Some(ReplyType::String), Some(ReplyType::Null)]);
+    let described = CallReply::new(b"|1\r\n+k\r\n+v\r\n+OK\r\n".to_vec(), true);
+    assert_eq!(described.reply_type(), ReplyType::SimpleString);
     assert_eq!(CallReply::new(b"+OK\r\n".to_vec(), true).length(), 0);
 }
 
