@@ -48,8 +48,8 @@ const DEFAULT_WEFT_ARGUMENTS: &str = "--io-threads 4 --io-threads-always-active 
 const DEFAULT_SHOWN: usize = 20;
 /// Sequences for the module API: about half a minute with a server without optimisation.
 const DEFAULT_MODULE_SEQUENCES: u64 = 2000;
-/// The seed of these sequences beside the other comparisons, where they are the same in each run. About one sequence of
-/// thousands meets a rare difference that is still to be explained; `--only modules` draws others each time.
+/// The seed of these sequences in a run that compares everything: they are the same each time. About one sequence in a
+/// thousand differs for a reason that is not known yet, so `--only modules` draws others each time.
 const DEFAULT_MODULE_SEED: u64 = 1;
 
 /// The parameters of a run.

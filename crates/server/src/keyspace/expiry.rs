@@ -464,7 +464,7 @@ pub enum UnitOfExpired {
 }
 
 impl UnitOfExpired {
-    /// Returns the unit for a command with these flags. It is the same in Valkey.
+    /// Returns the unit for a command with these flags, as in Valkey.
     pub fn of_command(flags: CommandFlags) -> UnitOfExpired {
         match flags.contains(CommandFlags::TOUCHES_ARBITRARY_KEYS) {
             true => UnitOfExpired::Key,
