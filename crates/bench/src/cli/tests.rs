@@ -3,8 +3,24 @@
 use super::*;
 use crate::flags::Flag;
 
+/// The words of a command as a shell would pass them on: double quotes keep spaces together.
 fn words(line: &str) -> Vec<String> {
-    line.split_whitespace().map(str::to_string).collect()
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quoted = false;
+    for character in line.chars() {
+        match character {
+            '"' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            character if character.is_whitespace() && !quoted => words.extend(word.take()),
+            character => word.get_or_insert_default().push(character),
+        }
+    }
+    assert!(!quoted, "a quote of {line:?} is not closed");
+    words.extend(word);
+    words
 }
 
 #[test]
@@ -30,13 +46,9 @@ fn flags_are_unique_and_their_defaults_can_be_read() {
     workload(&given).expect("a workload");
     let given = GivenFlags::parse(flag_tables::COMPARE, &words("--weft x --set all")).expect("valid");
     let options = compare_options(&given).expect("valid options");
-    assert!(options.sets.len() == sets::SETS.len() - 2 && options.rounds.is_none());
-    assert!(
-        options
-            .sets
-            .iter()
-            .all(|set| !["smoke", "published"].contains(&set.name))
-    );
+    assert!(options.sets.len() == sets::SETS.len() - 3 && options.rounds.is_none());
+    let special = ["smoke", "published", "modules"];
+    assert!(options.sets.iter().all(|set| !special.contains(&set.name)));
 }
 
 #[test]
@@ -306,5 +318,9 @@ fn commands_in_the_documents_are_accepted() {
         "`weft-bench churn` and\n```sh\ntarget/release/weft-bench churn --weft x \\\n    --seed 2   # why\n```\n";
     let found: Vec<Vec<String>> = documented_commands(page).iter().map(|command| words(command)).collect();
     assert_eq!(found, [vec!["churn"], vec!["churn", "--weft", "x", "--seed", "2"]]);
+    assert_eq!(
+        words(r#"compare --args "--a b" """#),
+        ["compare", "--args", "--a b", ""]
+    );
     assert!(parse_command("churn --weft x --sed 2").is_err());
 }
