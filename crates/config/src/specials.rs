@@ -203,7 +203,8 @@ pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, ValueErro
             let changes = parse_lenient(changes).filter(|&changes| changes >= 0)?;
             Some(SavePoint {
                 seconds,
-                changes: changes as i32,
+                // Never so many. Other bits of the number could make it a negative one, which no file may have.
+                changes: i32::try_from(changes).unwrap_or(i32::MAX),
             })
         })
         .collect::<Option<_>>()

@@ -195,6 +195,8 @@ fn save_lines_add_up() {
         ("save", ""),
         ("save 900 1\nsave \"\"", ""),
         ("save 900 1\nsave \"\"\nsave 5 6", "5 6"),
+        ("save 900 99999999999999999999", "900 2147483647"),
+        ("save 900 4294967295", "900 2147483647"),
     ];
     for (text, expected) in cases {
         assert_eq!(config_get(&loaded(text), "save"), expected, "{text:?}");
