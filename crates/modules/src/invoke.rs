@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+
+use weft_os::atomic::{AtomicUsize, Ordering};
+use weft_os::time::Instant;
 
 use crate::module::{Module, fork};
 use crate::session::{Session, with_session, without_session};

@@ -13,11 +13,12 @@ const UNSAFE_CRATES: [&str; 6] = [
 ];
 
 /// The crates whose threads can be simulated. They take threads, locks, atomics and clocks from `weft-os`.
-const SIMULATED_CRATES: [&str; 10] = [
+const SIMULATED_CRATES: [&str; 11] = [
     "crates/acl/",
     "crates/base/",
     "crates/cluster/",
     "crates/config/",
+    "crates/modules/",
     "crates/rdb/",
     "crates/reactor/",
     "crates/scripting/",
@@ -39,8 +40,10 @@ const UNSCHEDULED_PATHS: [&str; 9] = [
     "parking_lot::",
 ];
 
-/// The files that need none of it in a simulation: signal handlers, and what only starts a process.
-const UNSCHEDULED_FILES: [&str; 3] = [
+/// The files that need none of it in a simulation: signal handlers, what only starts a process, and what runs in a
+/// forked one.
+const UNSCHEDULED_FILES: [&str; 4] = [
+    "crates/modules/src/module/fork/child.rs",
     "crates/reactor/src/crash.rs",
     "crates/server/src/replication/replica/rdb_channel.rs",
     "crates/server/src/keyspace/hash.rs",

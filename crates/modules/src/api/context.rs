@@ -2,8 +2,10 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 use super::{ERR, Functions, OK};
 use crate::errno;

@@ -1,10 +1,9 @@
 //! Functions for keyspace events, messages, and the nodes of the cluster.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
-use std::sync::OnceLock;
 
-use parking_lot::Mutex;
 use weft_base::slots::{SLOTS, cluster_slot};
+use weft_os::sync::{Mutex, OnceLock};
 
 use super::{ERR, Functions, OK};
 use crate::functions;

@@ -2,10 +2,10 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::Ordering;
 
 use weft_command_table::registry::ModuleCategory;
 use weft_command_table::spec::{Categories, CommandFlags, KeyFlags};
+use weft_os::atomic::Ordering;
 
 use super::{ERR, Functions, OK};
 use crate::errno;

@@ -6,9 +6,9 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_os::sync::Mutex;
 
 use super::Module;
 use super::server_events::{self, ServerEvent};

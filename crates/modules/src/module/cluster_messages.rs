@@ -1,9 +1,9 @@
 //! Messages between modules of the same name on the nodes of a cluster, and what modules switch off there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use weft_os::atomic::{AtomicU64, Ordering};
+use weft_os::sync::Mutex;
 
 use super::Module;
 use super::types::TypeId;

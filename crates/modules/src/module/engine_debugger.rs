@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use weft_os::sync::Mutex;
 
 use super::engines::Engine;
 use crate::objects::string::ModuleString;

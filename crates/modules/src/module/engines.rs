@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use weft_os::atomic::{AtomicBool, AtomicUsize, Ordering};
+use weft_os::sync::{Mutex, RwLock};
 
 use super::Module;
 use super::engine_debugger::{self, DebuggerCommand};

@@ -4,7 +4,7 @@
 //! Modules change the reasons in exclusive mode only, so they are the same for a whole passage of the gate. A thread
 //! reads them once per passage.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use weft_os::atomic::{AtomicU32, Ordering};
 
 /// A reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

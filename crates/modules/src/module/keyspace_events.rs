@@ -12,9 +12,9 @@
 
 use std::ffi::{CString, c_char, c_int};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use weft_os::atomic::{AtomicBool, AtomicI32, Ordering};
+use weft_os::sync::{Mutex, RwLock};
 
 use super::{Module, options};
 use crate::invoke;

@@ -1,9 +1,9 @@
 //! The list of the loaded modules.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use weft_os::atomic::{AtomicU64, Ordering};
+use weft_os::sync::RwLock;
 
 use super::Module;
 

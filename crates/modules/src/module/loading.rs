@@ -12,9 +12,9 @@
 use std::ffi::c_int;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use weft_os::atomic::Ordering;
 
 use super::{Module, fork, listed, registered_commands};
 use crate::api;
@@ -188,7 +188,7 @@ fn call_on_unload(session: &mut dyn Session, module: &Arc<Module>) -> bool {
 /// Returns the reason why a module cannot be unloaded now.
 fn refusal(module: &Module) -> Option<&'static str> {
     let usage = &module.usage;
-    let is_used = |count: &std::sync::atomic::AtomicUsize| count.load(Ordering::Acquire) > 0;
+    let is_used = |count: &weft_os::atomic::AtomicUsize| count.load(Ordering::Acquire) > 0;
     if is_used(&usage.types) {
         Some("the module exports one or more module-side data types, can't unload")
     } else if is_used(&usage.users) {

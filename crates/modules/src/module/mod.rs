@@ -25,11 +25,11 @@ pub mod types;
 pub mod watched_fds;
 
 use std::ffi::CString;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use libloading::os::unix::Library;
-use parking_lot::Mutex;
+use weft_os::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use weft_os::sync::{Mutex, OnceLock};
 
 /// Takes back what a module has registered, when it is unloaded or its load fails.
 pub type Cleanup = Box<dyn FnOnce() + Send>;

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use weft_os::atomic::{AtomicUsize, Ordering};
+use weft_os::sync::Mutex;
 
 use super::Module;
 use crate::invoke;

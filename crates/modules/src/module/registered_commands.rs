@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use weft_command_table::registry::ModuleCategory;
+use weft_os::sync::Mutex;
 
 use super::Module;
 use super::command::ModuleCommand;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use weft_os::atomic::Ordering;
+use weft_os::sync::Mutex;
 
 use super::Module;
 use crate::api::Function;

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock};
 
-use parking_lot::Mutex;
+use weft_os::sync::{Mutex, OnceLock};
 
 use super::Module;
 use crate::invoke;

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use weft_os::sync::Mutex;
 use weft_resp::Protocol;
 
 use crate::module::Module;

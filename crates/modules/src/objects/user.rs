@@ -2,11 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use weft_acl::AclAccount;
+use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::sync::Mutex;
 
 use crate::invoke;
 use crate::module::{Module, listed};

@@ -9,10 +9,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use weft_os::atomic::{AtomicUsize, Ordering};
+use weft_os::sync::{Condvar, Mutex};
 
 use super::{SESSIONS, Session};
 

@@ -28,7 +28,8 @@ pub mod users;
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+
+use weft_os::sync::OnceLock;
 
 /// A thread's access to the keyspace while a function of a module runs.
 pub trait Session:

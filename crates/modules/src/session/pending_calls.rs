@@ -1,9 +1,9 @@
 //! The calls of modules that wait for the home thread, because no code of a module may run where they become due.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::sync::Mutex;
 
 /// A call that waits. It runs where the thread has a session, which it does not use itself meanwhile.
 type PendingCall = Box<dyn FnOnce() + Send>;

@@ -131,4 +131,38 @@ integers!(
     AtomicI8 i8, AtomicI16 i16, AtomicI32 i32, AtomicI64 i64, AtomicIsize isize
 );
 any_atomic!(AtomicBool, bool);
+
+/// An atomic pointer of which every operation is a step of the scheduler.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct AtomicPtr<T>(std::sync::atomic::AtomicPtr<T>);
+
+#[allow(missing_docs)]
+impl<T> AtomicPtr<T> {
+    pub const fn new(pointer: *mut T) -> AtomicPtr<T> {
+        AtomicPtr(std::sync::atomic::AtomicPtr::new(pointer))
+    }
+    #[inline]
+    #[track_caller]
+    pub fn load(&self, order: Ordering) -> *mut T {
+        step();
+        self.0.load(order)
+    }
+    #[inline]
+    #[track_caller]
+    pub fn store(&self, pointer: *mut T, order: Ordering) {
+        step();
+        self.0.store(pointer, order);
+    }
+    #[inline]
+    #[track_caller]
+    pub fn swap(&self, pointer: *mut T, order: Ordering) -> *mut T {
+        step();
+        self.0.swap(pointer, order)
+    }
+    #[inline]
+    pub fn get_mut(&mut self) -> &mut *mut T {
+        self.0.get_mut()
+    }
+}
 fetch!(AtomicBool, bool, fetch_and fetch_or fetch_xor);

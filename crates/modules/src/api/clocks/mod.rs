@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_longlong, c_uchar};
 use std::io::Read;
 
-use parking_lot::Mutex;
 use weft_base::clock;
+use weft_os::sync::Mutex;
 
 use super::Functions;
 use crate::functions;

@@ -1,6 +1,6 @@
 //! Tests of the functions that modules offer to each other.
 
-use std::sync::atomic::Ordering;
+use weft_os::atomic::Ordering;
 
 use super::{export_shared_api, shared_api};
 use crate::api::{ERR, OK};

@@ -2,13 +2,13 @@
 
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
-use parking_lot::Mutex;
 use weft_command_table::spec::{
     BeginSearch, Categories, CommandFlags, CommandSpec, FindKeys, Group, KeyFinder, KeyFlags, KeyShape, KeySpec,
     ModuleKeys, SpecialKeys, command,
 };
+use weft_os::atomic::{AtomicU8, Ordering};
+use weft_os::sync::Mutex;
 use weft_resp::Args;
 
 use super::Module;

@@ -5,9 +5,9 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
+use weft_os::atomic::Ordering;
+use weft_os::sync::Mutex;
 use weft_resp::Args;
 
 use super::Module;

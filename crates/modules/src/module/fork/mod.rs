@@ -24,10 +24,11 @@ mod report;
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use weft_os::atomic::{AtomicU64, Ordering};
+use weft_os::sync::{Condvar, Mutex};
+use weft_os::time::Instant;
 
 pub use child::{exit_from_child, is_child, report_progress, return_from_child};
 use report::SharedReport;
@@ -158,7 +159,7 @@ fn wait_in_background(pid: libc::pid_t) {
         let status = wait_for(pid);
         end_child(pid, status);
     };
-    let spawned = std::thread::Builder::new().name("weft-fork".to_owned()).spawn(wait);
+    let spawned = weft_os::thread::Builder::new().name("weft-fork".to_owned()).spawn(wait);
     if let Err(error) = spawned {
         log::warn!("The end of the child of a module is not noticed: {error}");
     }

@@ -23,9 +23,9 @@ pub use kind::{
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use weft_os::atomic::{AtomicBool, AtomicUsize, Ordering};
+use weft_os::sync::{Mutex, RwLock};
 
 use super::Module;
 use crate::api::OK;

@@ -16,9 +16,9 @@ pub use layout::{ClientLayout, EventHeader, VERSION as LAYOUT_VERSION};
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use weft_os::atomic::{AtomicU32, AtomicUsize, Ordering};
+use weft_os::sync::Mutex;
 
 use super::Module;
 use super::home_commands::{self, HomeReason};

@@ -1,7 +1,8 @@
 //! Tests of the layouts of events, and of subscriptions.
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use weft_os::atomic::{AtomicU64, Ordering};
 
 use super::layout::{
     AuthenticationLayout, CommandLayout, ConfigLayout, CronLayout, FlushLayout, KeyLayout, ModuleLayout,

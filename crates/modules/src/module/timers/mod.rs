@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use weft_base::clock;
+use weft_os::atomic::{AtomicU64, Ordering};
+use weft_os::sync::Mutex;
 
 use super::Module;
 use crate::invoke;

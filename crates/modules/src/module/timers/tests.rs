@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::session::fake::FakeSession;
-use std::sync::atomic::AtomicUsize;
+use weft_os::atomic::AtomicUsize;
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 

@@ -4,10 +4,10 @@
 //! module gets the address of its type, and passes it back for each value.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
+use weft_os::atomic::Ordering;
+use weft_os::sync::RwLock;
 
 use super::Module;
 use crate::objects::defragmentation::DefragContext;

@@ -18,11 +18,12 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use weft_os::atomic::Ordering;
+use weft_os::sync::Mutex;
+use weft_os::time::Instant;
 use weft_resp::Protocol;
 
 use crate::api::OK;

@@ -5,9 +5,9 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_char;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use smallvec::SmallVec;
+use weft_os::atomic::{AtomicU32, Ordering};
 
 use super::automatic::AutomaticObject;
 

@@ -1,9 +1,9 @@
 //! Strings for the words of commands, which a thread uses again from command to command.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
+use weft_os::atomic::Ordering;
 
 use super::ModuleString;
 

@@ -11,8 +11,8 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use weft_os::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use weft_rdb::dump_payload;
 use weft_rdb::strings::{RdbReader, write_length};
 use weft_values::Value;

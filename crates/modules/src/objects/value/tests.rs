@@ -1,6 +1,6 @@
 //! Tests of values, with a type whose callbacks are here: its values are boxed numbers.
 
-use std::sync::atomic::AtomicU64;
+use weft_os::atomic::AtomicU64;
 
 use super::*;
 use crate::module::Module;
