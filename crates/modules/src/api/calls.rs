@@ -1,7 +1,8 @@
 //! Calling commands, their replies, and propagating commands.
 
 use std::ffi::{CStr, c_char, c_double, c_int, c_longlong, c_void};
-use std::sync::atomic::Ordering;
+
+use weft_os::atomic::Ordering;
 
 use crate::api::{ERR, Functions, OK};
 use crate::errno;
@@ -13,7 +14,7 @@ use crate::objects::context::Context;
 use crate::objects::promise::OnUnblocked;
 use crate::objects::string::ModuleString;
 use crate::session;
-use crate::session::calls::{CallErrno, CallOutcome, CallRefusal, CallRequest, PropagationTarget};
+use crate::session::calls::{CallErrno, CallOutcome, CallRefusal, CallRequest, NO_USER, PropagationTarget};
 
 unsafe extern "C" {
     // These have a variable number of arguments, which only C can define. They call the functions below.
@@ -68,9 +69,13 @@ unsafe extern "C" fn weft_modules_call(
             CommandWords::from_format(name, format, arguments),
         )
     };
-    let (Some(context), Some((words, flags))) = (context, command) else {
+    let Some(context) = context else {
         errno::set(libc::EBADF);
         return std::ptr::null_mut();
+    };
+    let (words, flags) = match command {
+        Ok(command) => command,
+        Err(flags) => return refuse_format(context, flags),
     };
     match call_command(context, &words, flags) {
         CallOutcome::Replied(bytes) => {
@@ -83,6 +88,20 @@ unsafe extern "C" fn weft_modules_call(
             None => std::ptr::null_mut(),
         },
     }
+}
+
+/// Refuses a call with an unknown letter behind these flags. As in Valkey, the user is asked for first.
+fn refuse_format(context: &Context, flags: CallFlags) -> *mut CallReply {
+    let needs_user = flags.contains(CallFlags::RUN_AS_USER);
+    let has_user = !needs_user || session::current(|session| session.has_user(context)) == Some(true);
+    if has_user {
+        errno::set(libc::EBADF);
+        return std::ptr::null_mut();
+    }
+    errno::set(CallErrno::NoUser.number());
+    let text = flags.contains(CallFlags::ERRORS_AS_REPLIES).then(|| NO_USER.into());
+    let reply = refusal_reply(text).map(|bytes| CallReply::new(bytes, false).into_pointer(Some(context)));
+    reply.unwrap_or(std::ptr::null_mut())
 }
 
 /// Counts a call of a module while it is under way.
@@ -156,7 +175,7 @@ unsafe extern "C" fn weft_modules_replicate(
             CStr::from_ptr(name),
         )
     };
-    let (Some(context_of_call), Some((words, flags))) = (context_of_call, command) else {
+    let (Some(context_of_call), Ok((words, flags))) = (context_of_call, command) else {
         return std::ptr::null();
     };
     let is_known = session::host().is_some_and(|host| host.has_command(name.to_bytes()));

@@ -297,7 +297,7 @@ unsafe extern "C" fn weft_modules_emit_aof(
             return;
         }
         let kind = io.kind.name;
-        let Some((words, _)) = command else {
+        let Ok((words, _)) = command else {
             // SAFETY: the caller promises a C string.
             let format = unsafe { std::ffi::CStr::from_ptr(format) }.to_string_lossy();
             log::warn!(

@@ -38,6 +38,9 @@ pub struct CallRefusal {
     pub text: Option<Vec<u8>>,
 }
 
+/// The text of a call that has no user to run as.
+pub const NO_USER: &str = "cannot run as user, no user directly attached to context or context's client";
+
 /// The error numbers of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallErrno {
@@ -107,6 +110,9 @@ impl PropagationTarget {
 pub trait CallSession {
     /// Runs a command.
     fn call(&mut self, request: &CallRequest<'_>) -> CallOutcome;
+
+    /// Returns `true` if a command can run as the user of this context.
+    fn has_user(&self, context: &Context) -> bool;
 
     /// Takes back a call that is blocked, so that it never replies. Returns `false` if it is not blocked any more.
     fn abort_call(&mut self, promise: &Promise) -> bool;

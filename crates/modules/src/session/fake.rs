@@ -24,6 +24,10 @@ impl CallSession for FakeSession {
         CallOutcome::Replied(b"+OK\r\n".to_vec())
     }
 
+    fn has_user(&self, _context: &Context) -> bool {
+        true
+    }
+
     fn abort_call(&mut self, _promise: &Promise) -> bool {
         false
     }

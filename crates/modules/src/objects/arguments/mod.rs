@@ -80,7 +80,11 @@ impl CommandWords {
         Args::new(&self.bytes, &self.ranges)
     }
 
-    /// Reads a command whose arguments follow `format`. Returns `None` if the format has an unknown letter.
+    /// Reads a command whose arguments follow `format`.
+    ///
+    /// # Errors
+    /// With the flags before it if the format has an unknown letter, and with all flags if the command is longer than
+    /// 4 GiB.
     ///
     /// # Safety
     /// `name` and `format` are C strings. `arguments` are what the part in C has read for this format, and each of them
@@ -89,13 +93,13 @@ impl CommandWords {
         name: *const c_char,
         format: *const c_char,
         mut arguments: *const RawArgument,
-    ) -> Option<(CommandWords, CallFlags)> {
+    ) -> Result<(CommandWords, CallFlags), CallFlags> {
         // SAFETY: the caller promises C strings.
         let (name, format) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(format)) };
         let mut flags = CallFlags::empty();
         for letter in format.to_bytes() {
             if !b"csblv".contains(letter) {
-                flags |= flag_of_letter(*letter)?;
+                flags |= flag_of_letter(*letter).ok_or(flags)?;
             }
         }
         let mut words = CommandWords {
@@ -109,7 +113,7 @@ impl CommandWords {
             // SAFETY: as above; the pointer may be one past the last argument.
             arguments = unsafe { arguments.add(1) };
         }
-        are_all_pushed.then_some((words, flags))
+        if are_all_pushed { Ok((words, flags)) } else { Err(flags) }
     }
 
     /// Appends the words of one argument.

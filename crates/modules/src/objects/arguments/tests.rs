@@ -9,7 +9,7 @@ fn pointer<T>(value: *const T) -> RawArgument {
     }
 }
 
-fn read(format: &CStr, arguments: &[RawArgument]) -> Option<(CommandWords, CallFlags)> {
+fn read(format: &CStr, arguments: &[RawArgument]) -> Result<(CommandWords, CallFlags), CallFlags> {
     // SAFETY: the tests pass what the format says.
     unsafe { CommandWords::from_format(c"set".as_ptr(), format.as_ptr(), arguments.as_ptr()) }
 }
@@ -77,6 +77,6 @@ fn a_dry_run_replies_with_errors() {
 
 #[test]
 fn an_unknown_letter_is_refused() {
-    assert_eq!(read(c"z", &[]), None);
-    assert_eq!(read(c"c?", &[pointer(c"text".as_ptr())]), None);
+    assert_eq!(read(c"z", &[]), Err(CallFlags::empty()));
+    assert_eq!(read(c"c?", &[pointer(c"text".as_ptr())]), Err(CallFlags::empty()));
 }

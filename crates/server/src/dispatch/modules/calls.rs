@@ -52,7 +52,7 @@ use weft_modules::objects::arguments::{CallFlags, CommandWords};
 use weft_modules::objects::context::Context;
 use weft_modules::objects::promise::Promise;
 use weft_modules::session::calls::{
-    CallErrno, CallHost, CallOutcome, CallRefusal, CallRequest, CallSession, PropagationTarget,
+    CallErrno, CallHost, CallOutcome, CallRefusal, CallRequest, CallSession, NO_USER, PropagationTarget,
 };
 use weft_scripting::ScriptFlags;
 
@@ -144,6 +144,13 @@ impl CallSession for ModuleSession<'_, '_> {
         buffers.shrink();
         self.thread.script_buffers = Some(buffers);
         outcome
+    }
+
+    fn has_user(&self, context: &Context) -> bool {
+        // The view of a client has the login of the session's one. That of a call for no user has none.
+        let has_client =
+            ClientId::new(context.caller.borrow().client_id) == self.client.id && self.client.id.get() != 0;
+        context.users.chosen.borrow().is_some() || (has_client && !self.client.login.is_superuser())
     }
 
     fn abort_call(&mut self, promise: &Promise) -> bool {
@@ -319,15 +326,10 @@ impl ModuleSession<'_, '_> {
             client.login = acl.login_of(account.clone(), None);
             return Ok(());
         }
-        // The view has the login of the session's client. That of a call for no user has none.
-        let has_client = client.id == self.client.id && client.id.get() != 0;
-        let has_user = has_client && !self.client.login.is_superuser();
-        has_user.then_some(()).ok_or_else(|| {
-            Refusal::new(
-                CallErrno::NoUser,
-                "cannot run as user, no user directly attached to context or context's client",
-            )
-        })
+        match self.has_user(request.context) {
+            true => Ok(()),
+            false => Err(Refusal::new(CallErrno::NoUser, NO_USER)),
+        }
     }
 
     /// Returns the flags of a command. A script that declares what it does has those that follow from that.

@@ -1,6 +1,6 @@
 //! Commands that modules call, and what is propagated of them.
 
-use super::start;
+use super::{start, start_with};
 use crate::harness::client::Client;
 use crate::harness::wait_until;
 
@@ -68,6 +68,60 @@ fn a_call_runs_as_the_user_if_the_module_asks() {
     assert_eq!(client.call(&["calls.run", "CE", "get", "a"]), "-");
     let log = Client::connect(server.port).call(&["ACL", "LOG", "1"]);
     assert!(log.contains("context module object k username reader"), "{log}");
+}
+
+/// The login above all users is used for one call after the other. None of them must leave another one behind.
+#[test]
+fn a_call_that_logs_in_or_changes_users_leaves_the_next_one_as_it_was() {
+    for workers in [1, 4] {
+        let server = start_with(workers, &[&["calls"]], &[]);
+        let mut admin = Client::connect(server.port);
+        admin.call(&["ACL", "SETUSER", "bob", "on", ">pw", "+calls.run", "~b*"]);
+        admin.call(&["ACL", "SETUSER", "eve", "on", ">pw", "+calls.run", "+get", "~e*"]);
+        let mut bob = Client::connect(server.port);
+        assert_eq!(bob.call(&["AUTH", "bob", "pw"]), "OK");
+        let mut run = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            bob.call(&[&["calls.run"], &words[..]].concat())
+        };
+        for login in [
+            "E auth eve pw",
+            "E auth eve wrong",
+            "E hello 2 auth eve pw",
+            "E acl setuser default off",
+        ] {
+            let reply = run(login);
+            assert_eq!(
+                reply.starts_with("WRONGPASS"),
+                login.ends_with("wrong"),
+                "{login}: {reply}"
+            );
+            assert_eq!(run("E set x 1"), "OK", "above all users after {login}");
+            assert_eq!(run("E acl whoami"), "-", "{login}");
+            assert_eq!(
+                run("EC acl whoami"),
+                "NOPERM User bob has no permissions to run the 'acl|whoami' command"
+            );
+            let denied = "NOPERM User bob has no permissions to run the 'get' command";
+            assert_eq!(run("EC get ex"), denied, "{login}");
+        }
+        // The next call as the user has the rules that a call has just given it, also one that was refused before.
+        assert_eq!(run("E acl setuser bob +set ~x"), "OK");
+        assert_eq!(run("EC set x 2"), "OK");
+        assert_eq!(run("E acl setuser bob -set"), "OK");
+        assert_eq!(
+            run("EC set x 3"),
+            "NOPERM User bob has no permissions to run the 'set' command"
+        );
+        assert_eq!(run("E acl deluser eve"), "1");
+        assert_eq!(run("E get x"), "2");
+        // A call for no user is refused for that reason, also if its format is wrong.
+        let text = "ERR cannot run as user, no user directly attached to context or context's client";
+        assert_eq!(run("E calls.run EC get x"), text);
+        assert_eq!(run("E calls.run ECz get x"), text);
+        assert_eq!(run("E calls.run Cz get x"), "ERRNO EOPNOTSUPP");
+        assert_eq!(run("E calls.run Ez get x"), "ERRNO EBADF");
+    }
 }
 
 #[test]
