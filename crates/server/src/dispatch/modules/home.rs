@@ -179,6 +179,17 @@ pub fn run_unit<R>(
     run_unit_for(thread, all, &mut client, run)
 }
 
+/// Calls `run` with the session of a thread in exclusive mode, within a unit of another session. The jobs that modules
+/// have added wait for the end of that unit.
+pub(super) fn run_within_unit<R>(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    run: impl FnOnce(&mut ModuleSession<'_, '_>) -> R,
+) -> R {
+    let mut client = client_without_connection(thread.thread_index, thread.now_ms);
+    run_and_end(thread, all, &mut client, run, |session| session.end_part_of_unit())
+}
+
 /// Calls `run` with a session that acts for a client, and ends the unit.
 pub(super) fn run_unit_for<R>(
     thread: &mut ThreadState,
@@ -186,12 +197,22 @@ pub(super) fn run_unit_for<R>(
     client: &mut Client,
     run: impl FnOnce(&mut ModuleSession<'_, '_>) -> R,
 ) -> R {
+    run_and_end(thread, all, client, run, |session| session.end_unit())
+}
+
+fn run_and_end<R>(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    client: &mut Client,
+    run: impl FnOnce(&mut ModuleSession<'_, '_>) -> R,
+    end: impl FnOnce(&mut ModuleSession<'_, '_>) -> Option<Box<UnservedKeys>>,
+) -> R {
     let permissions = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
     let mut session = ModuleSession::exclusive(thread, all, client);
     let result = run(&mut session);
     session.thread.effects.log_writer.discard_call();
-    let unserved = session.end_unit();
+    let unserved = end(&mut session);
     (thread.may_leave, thread.may_block) = permissions;
     // No connection waits for these.
     thread.unserved.extend(unserved.map(|unserved| *unserved));

@@ -266,6 +266,11 @@ impl<'s, 'p> ModuleSession<'s, 'p> {
     /// waiting clients could not be served.
     pub fn end_unit(&mut self) -> Option<Box<UnservedKeys>> {
         self.run_post_notification_jobs();
+        self.end_part_of_unit()
+    }
+
+    /// Does the same for a part of a unit of another session, which runs the jobs when it ends.
+    fn end_part_of_unit(&mut self) -> Option<Box<UnservedKeys>> {
         let served = self.serve_ready_keys();
         let held = self.access.as_held_leases();
         let unserved = served.or(serve::serve_unit(self.thread, self.pass, held, self.client));

@@ -14,7 +14,7 @@ use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::foreign::ForeignValue;
 
-use super::home::{run_there, run_unit};
+use super::home::{run_there, run_within_unit};
 use super::{ModuleHost, ModuleSession};
 use crate::commands::server::module_files;
 use crate::dispatch::thread::ThreadState;
@@ -114,7 +114,7 @@ pub fn call_modules(
     thread.begin_batch(unix_ms());
     thread.begin_passage();
     thread.home_standby = home.take();
-    let has_run = run_unit(&mut thread, all, |session| {
+    let has_run = run_within_unit(&mut thread, all, |session| {
         run_there(session, |session| with_session(session, &mut *run)).is_some()
     });
     *home = thread.home_standby.take();

@@ -81,6 +81,21 @@ fn writes_of_events_are_a_part_of_the_unit() {
     }
 }
 
+#[test]
+fn jobs_wait_for_the_end_of_a_unit_in_which_a_type_is_called() {
+    for workers in [1, 4] {
+        let server = start_with(workers, &[&["key_events"], &["types"]], &LOGGED);
+        let mut client = Client::connect(server.port);
+        client.call(&["TYPES.SET", "typed", "1"]);
+        client.call(&["DEL", "copied"]);
+        let before = logged(&server).len();
+        let replies = client.transact(&[&["SET", "job:a", "1"], &["COPY", "typed", "copied"]]);
+        assert_eq!(replies, "(OK 1)");
+        let unit = "|MULTI|SET job:a 1|COPY typed copied|INCR job:a:jobs|INCR jobs|EXEC";
+        assert_eq!(logged(&server)[before..], *unit);
+    }
+}
+
 /// Waits until the file ends with this unit, which no client waits for.
 fn wait_for_unit(server: &Server, unit: &str) {
     wait_until(unit, || logged(server).ends_with(unit));
