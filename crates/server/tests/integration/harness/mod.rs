@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod connection;
+pub mod played_primary;
 pub mod port;
 pub mod server;
 pub mod valkey;

@@ -1,12 +1,19 @@
 //! Events of the server, command filters, and clients that modules know by their ids. The module aborts if one of its
 //! functions runs on another thread than the one that has loaded it.
 
+use std::io::Write;
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
 use super::{raw_call, start, start_with};
 use crate::harness::client::Client;
+use crate::harness::played_primary::{DUMP, EMPTY, ID, accept};
 use crate::harness::wait_until;
 
 /// The numbers of kinds of events.
 const FLUSH: &str = "2";
+const LOADING: &str = "3";
 const CLIENT_CHANGE: &str = "4";
 const SWAP: &str = "11";
 const CONFIG: &str = "16";
@@ -67,6 +74,39 @@ fn databases_are_shown_before_and_after_they_are_emptied() {
         let expected = "flush 0 db 1 keys 1 flush 1 db 1 keys 0 flush 0 db -1 keys 1 flush 1 db -1 keys 0 swap 0 3 \
                         config 2 maxmemory authentication default 0 authentication nobody 1";
         assert_eq!(log(&mut client), expected);
+    }
+}
+
+/// Sends the first half of a dump to a replica, and leaves it.
+fn fail_load(listener: &TcpListener) {
+    let mut link = accept(listener);
+    let announced = format!("+FULLRESYNC {ID} 0\r\n${}\r\n", DUMP.len());
+    link.write_all(announced.as_bytes()).expect("sends");
+    link.write_all(&DUMP[..DUMP.len() / 2]).expect("sends");
+    thread::sleep(Duration::from_millis(50));
+}
+
+#[test]
+fn each_failed_load_has_ended_before_the_next_one_starts() {
+    for workers in [1, 4] {
+        let arguments = ["--repl-diskless-load", "flush-before-load"];
+        let server = start_with(workers, &[&["hooks"]], &arguments);
+        let mut client = Client::connect(server.port);
+        subscribe(&mut client, &[LOADING]);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+        let port = listener.local_addr().expect("is bound").port().to_string();
+        assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &port]), "OK");
+        for _ in 0..3 {
+            fail_load(&listener);
+        }
+        let mut link = accept(&listener);
+        let announced = format!("+FULLRESYNC {ID} 0\r\n${}\r\n", EMPTY.len());
+        link.write_all(announced.as_bytes()).expect("sends");
+        link.write_all(EMPTY).expect("sends");
+        client.wait_for_info("master_link_status", "up");
+        // Its start, and its failure or its end.
+        let (failed, ended) = ("event 3 2 event 3 4 ", "event 3 2 event 3 3");
+        assert_eq!(log(&mut client), failed.repeat(3) + ended);
     }
 }
 

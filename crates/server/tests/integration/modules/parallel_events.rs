@@ -1,9 +1,14 @@
 //! Slot-safe subscriptions to keyspace events: functions that run on the thread that causes the event.
 
+use std::io::BufRead;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use super::start_with;
 use crate::harness::client::Client;
+use crate::harness::server::Server;
 use crate::harness::wait_until;
 
 const CLIENTS: usize = 8;
@@ -121,4 +126,83 @@ fn scripts_that_restart_cause_their_events_once() {
         .for_each(|client| client.join().expect("no reply is an error"));
     let mut client = Client::connect(port);
     assert_eq!(counts(&mut client)[..2], [8 * 100 * 8, 8 * 100 * 8]);
+}
+
+/// Sends increments to the server that is the primary, and leaves its connections in several ways.
+fn write_to_primary(ports: [u16; 2], number: usize, stop: &AtomicBool) {
+    let mut at = 0;
+    for round in number.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut client = Client::connect(ports[at]);
+        let key = format!("k:{}", round % 64);
+        let has_sent = (0..20).all(|_| client.try_send(&["INCR", &key]).is_ok());
+        let stream = client.0.get_ref();
+        match round % 3 {
+            // The replies are not read.
+            0 => continue,
+            1 => drop(stream.shutdown(Shutdown::Write)),
+            _ => {}
+        }
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .expect("sets a timeout");
+        let mut line = String::new();
+        for _ in 0..20 {
+            line.clear();
+            if !has_sent || client.0.read_line(&mut line).is_err() || !line.starts_with(':') {
+                break;
+            }
+        }
+        if line.starts_with("-READONLY") {
+            at = 1 - at;
+        }
+    }
+}
+
+#[test]
+fn failovers_and_lost_clients_disturb_no_function() {
+    for workers in [2, 8] {
+        let port_of = |server: &Server| server.port.to_string();
+        let options = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
+        let first = start_with(workers, &[&["parallel_events"]], &options);
+        let follow = ["--replicaof", &format!("127.0.0.1 {}", port_of(&first))];
+        let second = start_with(workers, &[&["parallel_events"]], &[&options[..], &follow].concat());
+        let servers = [&first, &second];
+        let mut admins = servers.map(|server| Client::connect(server.port));
+        wait_until("the replica is online", || admins[1].info("master_link_status") == "up");
+        let stop = AtomicBool::new(false);
+        let ports = servers.map(|server| server.port);
+        thread::scope(|scope| {
+            for number in 0..6 {
+                let stop = &stop;
+                scope.spawn(move || write_to_primary(ports, number, stop));
+            }
+            for round in 0..4 {
+                let (old, new) = (round % 2, 1 - round % 2);
+                for admin in &mut admins {
+                    thread::sleep(Duration::from_millis(50));
+                    assert!(admin.call(&["CLIENT", "KILL", "TYPE", "normal"]).parse::<u32>().is_ok());
+                }
+                assert_eq!(admins[old].call(&["FAILOVER"]), "OK");
+                wait_until("the replica is the primary", || {
+                    admins[new].info("role") == "master" && admins[old].info("master_link_status") == "up"
+                });
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let digest = |admin: &mut Client| admin.call(&["DEBUG", "DIGEST"]);
+        wait_until("both have the same data", || {
+            digest(&mut admins[0]) == digest(&mut admins[1])
+        });
+        for admin in &mut admins {
+            let counts = counts(admin);
+            assert_eq!(
+                counts[0], counts[1],
+                "no event of a key came at the same time as another"
+            );
+            assert!(counts[0] > 0 && counts[6] == 0, "{counts:?}");
+        }
+    }
 }

@@ -1,52 +1,14 @@
 //! Vulnerabilities of a replica whose primary is the attacker, and of a primary whose replica is.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 use super::{Client, Target};
+use crate::harness::played_primary::{DUMP, EMPTY, ID, accept};
 use crate::harness::server::PATIENCE;
 use crate::harness::wait_until;
-
-/// An RDB file that Valkey wrote.
-const DUMP: &[u8] = include_bytes!("../../../src/persistence/rdb_file/tests/valkey.rdb");
-const ID: &str = "1111111111111111111111111111111111111111";
-
-/// Answers the handshake of a replica up to its PSYNC request. A replica that gives up before is not the last one.
-fn accept(listener: &TcpListener) -> TcpStream {
-    loop {
-        let (stream, _) = listener.accept().expect("accepts");
-        if let Some(link) = shake_hands(stream) {
-            return link;
-        }
-    }
-}
-
-fn shake_hands(stream: TcpStream) -> Option<TcpStream> {
-    stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        let upper = line.trim_end().to_uppercase();
-        let reply: &[u8] = match upper.as_str() {
-            "PING" => b"+PONG\r\n",
-            "REPLCONF" | "AUTH" => b"+OK\r\n",
-            "PSYNC" => {
-                // The two arguments that follow are of no interest.
-                for _ in 0..4 {
-                    reader.read_line(&mut line).ok()?;
-                }
-                return Some(reader.into_inner());
-            }
-            _ => continue,
-        };
-        reader.get_mut().write_all(reply).ok()?;
-    }
-}
 
 /// The data and the libraries are replaced while functions, scripts and their debugger run.
 #[test]
@@ -124,9 +86,6 @@ fn a_primary_that_announces_a_huge_file_takes_no_memory() {
         }
     }
 }
-
-/// An RDB file without data or checksum.
-const EMPTY: &[u8] = b"REDIS0011\xff\0\0\0\0\0\0\0\0";
 
 /// Returns `true` if the other side closes the connection. What it sends before is appended to `received`.
 fn is_closed(stream: &mut impl Read, received: &mut Vec<u8>) -> bool {
