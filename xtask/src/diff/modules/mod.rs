@@ -287,20 +287,23 @@ impl<'a> Comparison<'a> {
         }
         let mut first = None;
         let mut has_order = true;
+        let uses = |names: &[&[u8]]| commands.iter().flatten().any(|word| names.contains(&word.as_slice()));
         // Modules that delete entries of streams leave statistics behind that are wrong, which XINFO and DUMP show.
-        let deletes = commands
-            .iter()
-            .flatten()
-            .any(|word| word == b"stream.delete" || word == b"stream.walk");
-        let accesses = commands.iter().flatten().any(|word| word == b"string.access");
+        let deletes = uses(&[b"stream.delete", b"stream.walk"]);
+        let means = Means {
+            edits_strings: uses(&[b"string.access", b"string.append"]),
+            sorts: uses(&[b"sort", b"sort_ro"]),
+        };
         for words in &commands {
             let answers = client.read_answers();
             let is_dump = words[0] == b"dump";
             let is_comparable = !is_dump || (has_order && !deletes);
+            let is_equivalent = words[0] == b"object" && means.may_explain(&answers);
             if words[0] == b"object" {
-                has_order = !answers.valkey.to_line().contains("hashtable");
+                let encoding = answers.valkey.to_line();
+                let is_converted = is_equivalent && answers.weft != answers.valkey && encoding.contains("skiplist");
+                has_order = !encoding.contains("hashtable") && !is_converted;
             }
-            let is_equivalent = words[0] == b"object" && have_equivalent_encodings(&answers, accesses);
             if first.is_none() && is_comparable && !is_equivalent {
                 first = difference_of(&format_command(words), &answers);
             }
@@ -373,15 +376,27 @@ fn clip(line: &str) -> String {
     }
 }
 
-/// Returns `true` if both answers are encodings that modules cause by different means. Valkey does not store numbers as
-/// such if the module refers to the argument, changes the encoding of a string also when the module only reads it in
-/// place, and that of a list when an element cannot be set.
-fn have_equivalent_encodings(answers: &ServerPair<ServerAnswer>, has_access_in_place: bool) -> bool {
-    let lines = [&answers.weft, &answers.valkey].map(ServerAnswer::to_line);
-    let is = |line: &String, name: &str| *line == format!("\"{name}\"");
-    let is_list = |line: &String| is(line, "listpack") || is(line, "quicklist");
-    let is_string = |line: &String| is(line, "int") || is(line, "embstr") || (has_access_in_place && is(line, "raw"));
-    lines.iter().all(is_list) || lines.iter().all(is_string)
+/// What a sequence does by which the servers come to different encodings of equal values.
+struct Means {
+    /// It reads a string in place, or stores one to which it has appended. Valkey keeps such a string `raw`.
+    edits_strings: bool,
+    /// It sorts. Valkey converts a small sorted set that SORT reads.
+    sorts: bool,
+}
+
+impl Means {
+    /// Returns `true` if both answers are encodings that modules cause by different means. Valkey does not store
+    /// numbers as such if the module refers to the argument, and changes the encoding of a list when an element cannot
+    /// be set.
+    fn may_explain(&self, answers: &ServerPair<ServerAnswer>) -> bool {
+        let lines = [&answers.weft, &answers.valkey].map(ServerAnswer::to_line);
+        let is = |line: &String, name: &str| *line == format!("\"{name}\"");
+        let is_list = |line: &String| is(line, "listpack") || is(line, "quicklist");
+        let is_string =
+            |line: &String| is(line, "int") || is(line, "embstr") || (self.edits_strings && is(line, "raw"));
+        let is_sorted_set = self.sorts && is(&lines[0], "listpack") && is(&lines[1], "skiplist");
+        is_sorted_set || lines.iter().all(is_list) || lines.iter().all(is_string)
+    }
 }
 
 /// Returns a difference unless the reply is that of the last command.
