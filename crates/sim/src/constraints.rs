@@ -213,7 +213,7 @@ pub fn leading_number(value: &[u8]) -> Option<u32> {
 
 /// Returns what a reply shows of strings, with their keys.
 fn shown_strings<'r>(operation: &Operation, reply: &'r SeenReply) -> Vec<(usize, &'r SeenReply)> {
-    match (operation, reply) {
+    match (operation.effect(), reply) {
         (Operation::Get(key) | Operation::SetGet(key, _), reply) => vec![(*key, reply)],
         (Operation::ScriptSlowAppend(key, _) | Operation::ScriptAppendUndeclared(key, _), reply) => vec![(*key, reply)],
         (Operation::ScriptUndeclared(key, ..), reply) => vec![(*key, reply)],
@@ -282,7 +282,7 @@ pub fn shown_list<'r>(operation: &Operation, reply: &'r SeenReply, list: usize) 
 /// Returns the strings that an operation with this reply has overwritten or deleted.
 fn overwritten_strings(operation: &Operation, reply: &SeenReply) -> Vec<usize> {
     let is_ok = *reply == SeenReply::ok();
-    match (operation, reply) {
+    match (operation.effect(), reply) {
         (Operation::Set(key, _) | Operation::SetRepeatedly(key, _), _) if is_ok => vec![*key],
         (Operation::SetMany(keys, _), _) if is_ok => keys.clone(),
         (Operation::FlushAll, _) if is_ok => (0..KEYS_PER_TYPE).collect(),

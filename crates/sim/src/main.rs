@@ -8,6 +8,7 @@
 //! `client` how they send it, `disturber` what happens meanwhile, `meeting` when, `subscriber` and `tracker` what
 //! further clients receive, `blocked_receiver` what they receive while they wait, `late_reader` how replies wait for a
 //! socket, `endless` what runs until it is killed, `due_keys` what expires meanwhile, `turns` what waits for scripts,
+//! `modules` what commands of a module replace,
 //! `power_loss` what the disk keeps of a write, `cluster` a run with two nodes, `model` what a store does with it,
 //! `checker` decides if the replies are those of one order, with the help of `executions`, `constraints` and
 //! `list_order`, `lateness` if clients were answered in time, and `shutdown` ends the server within a `bound`.
@@ -31,6 +32,7 @@ mod list_order;
 mod meeting;
 mod mix;
 mod model;
+mod modules;
 mod nodes;
 mod operation;
 mod power_loss;

@@ -5,6 +5,7 @@
 
 use fastrand::Rng;
 
+use crate::modules;
 use crate::operation::Operation::{self, *};
 use crate::operation::VOLATILE_KEYS;
 
@@ -96,6 +97,9 @@ pub struct OperationSource {
     mix: OperationMix,
     client: u64,
     published: u64,
+    /// Draws which operations commands of a module replace, in a run with one. They come from other numbers than the
+    /// operations, so that the seeds keep these.
+    for_module: Option<Rng>,
 }
 
 impl OperationMix {
@@ -225,13 +229,25 @@ impl OperationSource {
             mix,
             client,
             published: 0,
+            for_module: None,
         }
+    }
+
+    /// Makes it a source in which commands of a module replace some operations.
+    pub fn with_module(mut self, has_module: bool) -> OperationSource {
+        self.for_module = has_module.then(|| Rng::with_seed(self.client ^ 0x6d6f_6475_6c65));
+        self
     }
 
     /// Draws the operations of a pipeline.
     pub fn draw_pipeline(&mut self, random: &mut Rng) -> Vec<Operation> {
         let length = if random.bool() { 1 } else { random.usize(1..8) };
-        (0..length).flat_map(|_| self.draw(random)).collect()
+        let mut operations: Vec<Operation> = (0..length).flat_map(|_| self.draw(random)).collect();
+        if let Some(random) = &mut self.for_module {
+            let replaced = operations.iter_mut();
+            replaced.for_each(|operation| modules::replace(operation, random));
+        }
+        operations
     }
 
     /// Draws an operation, or some that belong together.

@@ -400,6 +400,7 @@ impl Model {
     }
 
     fn reply_to(&mut self, operation: &Operation) -> SeenReply {
+        let operation = operation.effect();
         self.string_reply(operation)
             .or_else(|| self.collection_reply(operation))
             .or_else(|| self.script_reply(operation))

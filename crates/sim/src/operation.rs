@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::modules::ModuleWay;
 use crate::reply::SeenReply;
 
 /// The numbers of keys of each type: few, so that clients meet.
@@ -101,6 +102,9 @@ pub enum Operation {
     Watch(Vec<usize>),
     /// MULTI, operations, EXEC.
     Transaction(Vec<Operation>),
+    /// A module's command with the effect and the reply of another operation: one that
+    /// [`modules::has_command`](crate::modules::has_command) knows.
+    OfModule(ModuleWay, Box<Operation>),
     /// FLUSHALL.
     FlushAll,
     /// CLIENT PAUSE for writes.
@@ -315,6 +319,7 @@ impl Operation {
             Save => words(&["BGSAVE"]),
             KillOthers => words(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]),
             Ignored(request) => words(request),
+            OfModule(way, operation) => way.command(operation),
             _ => words(&["PING"]),
         }
     }
@@ -343,6 +348,7 @@ impl Operation {
     pub fn is_write(&self) -> bool {
         match self {
             Transaction(operations) => operations.iter().any(Operation::is_write),
+            OfModule(_, operation) => operation.is_write(),
             Get(_) | GetAll | Range(_) | Count(_) | ScriptRead(..) | GetVolatile(_) | Watch(_) => false,
             Pause | Unpause | Demote | Promote | Publish { .. } | KillOthers | Save | Ignored(_) => false,
             _ => true,
@@ -352,7 +358,7 @@ impl Operation {
     /// Returns `true` if the operation changes neither data nor the state of its connection or of the server.
     pub fn only_reads(&self) -> bool {
         matches!(
-            self,
+            self.effect(),
             Get(_)
                 | GetAll
                 | Range(_)
@@ -382,9 +388,17 @@ impl Operation {
         }
     }
 
+    /// Returns the operation that has the same effect without a module.
+    pub fn effect(&self) -> &Operation {
+        match self {
+            OfModule(_, operation) => operation,
+            other => other,
+        }
+    }
+
     /// Returns the number that the operation writes to strings.
     pub fn written_number(&self) -> Option<u32> {
-        match self {
+        match self.effect() {
             Set(_, value) | SetGet(_, value) | SetMany(_, value) | SetRepeatedly(_, value) => Some(*value),
             ScriptSwap(_, _, value) | ScriptSlowSwap(_, _, value) | ScriptUndeclared(_, _, value) => Some(*value),
             _ => None,

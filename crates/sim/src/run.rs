@@ -294,7 +294,7 @@ fn run_client(seed: u64, index: usize, scenario: &RunPlan) -> Result<Vec<Connect
                 .as_ref()
                 .filter(|_| index < 2)
                 .unwrap_or(&scenario.mix);
-            let source = OperationSource::new(mix.clone(), publisher);
+            let source = OperationSource::new(mix.clone(), publisher).with_module(scenario.has_module);
             run_connection(random.fork(), source, pipelines, scenario)
         })
         .collect()

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use fastrand::Rng;
 
 use crate::mix::{OperationKind as Kind, OperationMix};
+use crate::modules;
 use crate::operation::KEYS_PER_TYPE;
 
 /// The plan of a run.
@@ -66,6 +67,8 @@ pub struct RunPlan {
     pub loses_power: bool,
     /// `true` if a client saves dumps, which are loaded at the end. No other client saves then.
     pub observes_dumps: bool,
+    /// `true` if the servers load a module, whose commands replace some operations.
+    pub has_module: bool,
 }
 
 /// An action of the client that moves slots. It is for one node; the other one may refuse it.
@@ -393,12 +396,23 @@ impl RunPlan {
         let drawn = plan.clients + 2 * plan.pipelines + 3 * plan.workers;
         let fails_over = drawn.is_multiple_of(13) || is_forced("failovers");
         plan.has_turns = (plan.clients + 3 * plan.workers).is_multiple_of(7) || is_forced("turns");
-        match (is_cluster, evicts) {
+        let plan = match (is_cluster, evicts) {
             (true, _) => plan.with_cluster(random),
             (false, _) if fails_over => plan.with_failovers(further),
             (false, true) => plan.with_eviction(further),
             (false, false) => plan.with_observed_dumps(),
+        };
+        RunPlan {
+            has_module: plan.may_have_module() && ((drawn / 3).is_multiple_of(2) || is_forced("module")),
+            ..plan
         }
+    }
+
+    /// Returns `true` if a server of the run may load a module. What is known of modules belongs to the process, so
+    /// there must be no other server meanwhile. And nothing tells the model what is evicted between the calls of a
+    /// module's command.
+    fn may_have_module(&self) -> bool {
+        self.slot_moves.is_empty() && self.failovers.is_empty() && !self.has_replica && !self.evicts
     }
 
     /// Makes some plans ones in which a client saves dumps.
@@ -596,6 +610,7 @@ impl RunPlan {
             shuts_down: false,
             loses_power: false,
             observes_dumps: false,
+            has_module: false,
         }
     }
 
@@ -653,7 +668,13 @@ impl RunPlan {
 
     /// The command line of the server that clients talk to.
     pub fn primary_arguments(&self, port: u16) -> Vec<OsString> {
-        self.server_arguments(if self.has_replica { port } else { 0 }, "primary.sock")
+        let mut arguments = self.server_arguments(if self.has_replica { port } else { 0 }, "primary.sock");
+        if self.has_module {
+            // From what is drawn already, so that the seeds stay what they are.
+            let words = modules::arguments(self.clients + self.workers);
+            arguments.extend(words.into_iter().map(OsString::from));
+        }
+        arguments
     }
 
     /// The command line of a server that loads what is left of the append-only file in a directory.

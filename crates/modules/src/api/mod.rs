@@ -28,6 +28,8 @@ pub mod registry;
 pub mod replies;
 pub mod server_events;
 pub mod shared;
+#[cfg(feature = "simulated")]
+pub mod simulation;
 pub mod strings;
 pub mod types;
 pub mod users;
@@ -107,7 +109,11 @@ const SUBJECTS: &[Functions] = &[
 ];
 
 /// The functions that this server adds, by subject.
-const EXTRA_SUBJECTS: &[Functions] = &[concurrency::FUNCTIONS];
+const EXTRA_SUBJECTS: &[Functions] = &[
+    concurrency::FUNCTIONS,
+    #[cfg(feature = "simulated")]
+    simulation::FUNCTIONS,
+];
 
 static BY_NAME: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
     SUBJECTS
