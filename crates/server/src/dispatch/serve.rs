@@ -15,6 +15,8 @@
 //! the unit has its sequence number in the log. Otherwise another thread could change such a slot and be logged first,
 //! and replicas would repeat the two changes in the wrong order.
 
+mod refusals;
+
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -39,9 +41,13 @@ use crate::keyspace::{GatePassage, Slot, SlotHeader, WriteLease};
 use crate::net::client::Client;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::metrics::Counter;
+use crate::state::permit::HeldPermit;
 use crate::state::{BlockedClientEvent, Message, Server, UnservedKey, UnservedKeys};
 use weft_config::Config;
 use weft_os::time::Instant;
+
+pub(super) use refusals::RefusedKeys;
+use refusals::{RefusedQueues, ServiceRefusal};
 
 use super::admit;
 use super::execution_order;
@@ -74,6 +80,10 @@ pub(super) struct ServingContext<'s, 'h, 'p> {
     pub further_leases: &'s mut Vec<WriteLease<'p>>,
     /// The slots that were refused in this passage of the gate. They are not attempted again.
     pub refused_slots: HashSet<SlotIndex>,
+    /// The permit to serve clients that wait for keys in several slots, once it was needed.
+    pub multi_slot_permit: Option<HeldPermit<'s>>,
+    /// The number of times that serving these keys was put off.
+    pub failures: u32,
     /// The operations that a pause holds back.
     pub paused: PausedOperations,
     /// The service of calls of modules.
@@ -112,61 +122,6 @@ pub(super) enum ModuleService {
     One,
     /// This one was served, with this reply. Nothing else is served any more.
     Ended(Arc<Waiter>, Vec<u8>),
-}
-
-/// The reason for which a key cannot be served now.
-enum ServiceRefusal {
-    /// One of these slots, all of which it needs, could not be leased.
-    Slots(Vec<SlotIndex>),
-    /// Clients are paused.
-    Pause,
-    /// The waiter is a call of a module.
-    Module,
-}
-
-/// The queues of a key that could not be served, and the reason.
-struct RefusedQueues {
-    reason: ServiceRefusal,
-    /// The queues; none if the slot of the key could not be leased.
-    queues: Vec<WaitQueueKind>,
-}
-
-/// The keys that could not be served.
-#[derive(Default)]
-pub(super) struct RefusedKeys {
-    /// Those for which a slot was refused.
-    pub contended: VecDeque<UnservedKey>,
-    /// Those that a pause holds back.
-    pub paused: VecDeque<UnservedKey>,
-    /// Those of `contended` whose next waiter is a call of a module.
-    pub for_home: VecDeque<ReadyKey>,
-    /// Those that were not served to the end because an operation was interrupted.
-    pub interrupted: VecDeque<ReadyKey>,
-    /// All of them.
-    keys: HashSet<ReadyKey>,
-}
-
-impl RefusedKeys {
-    /// Adds a key. `paused` are the operations that a pause holds back.
-    fn add(&mut self, key: ReadyKey, refusal: ServiceRefusal, held_up: HeldUpWaiters, paused: PausedOperations) {
-        let (keys, slots, awaits_writes) = match refusal {
-            ServiceRefusal::Slots(slots) => (&mut self.contended, slots, false),
-            // Unless reads are held back, too, the clients that only read have been served.
-            ServiceRefusal::Pause => (&mut self.paused, vec![key.slot], !paused.reads),
-            // The client that has made the key ready gets its reply once the module has got its own.
-            ServiceRefusal::Module => {
-                self.for_home.push_back(key.clone());
-                (&mut self.contended, vec![key.slot], false)
-            }
-        };
-        self.keys.insert(key.clone());
-        keys.push_back(UnservedKey {
-            key,
-            slots,
-            held_up,
-            awaits_writes,
-        });
-    }
 }
 
 /// The refusal of a waiter's command.
@@ -224,6 +179,8 @@ fn serve_ready_keys<'p>(
         served_waiters,
         further_leases,
         refused_slots: HashSet::new(),
+        multi_slot_permit: None,
+        failures: 0,
         paused,
         module_service: ModuleService::Refused,
         key_events: ServedEvents::Sent,
@@ -419,6 +376,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
                 return Ok(());
             }
             self.check_module_service(&waiter)?;
+            self.take_multi_slot_permit(&waiter, key)?;
             self.remove_waiter(&waiter, key);
             if waiter.try_claim() {
                 match waiter.is_module_call {
@@ -429,6 +387,27 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Takes the permit to serve a client that waits for keys in several slots, unless this thread has it.
+    ///
+    /// Threads that serve the queues of different keys may meet the same clients. If one of them served a client that
+    /// the other one has passed over, and the other one a client before it, no order of their commands would explain
+    /// the replies. So one of them serves all its clients first.
+    fn take_multi_slot_permit(&mut self, waiter: &Waiter, key: &ReadyKey) -> Result<(), ServiceRefusal> {
+        let context = &mut *self.context;
+        if context.pass.is_none() || context.multi_slot_permit.is_some() || !waiter.spans_slots() {
+            return Ok(());
+        }
+        let AccessContext {
+            thread_index, now_ms, ..
+        } = context.access;
+        let permit = &context.server.clients.multi_slot_service;
+        context.multi_slot_permit = permit.try_take(thread_index, context.failures, now_ms);
+        match context.multi_slot_permit {
+            Some(_) => Ok(()),
+            None => Err(ServiceRefusal::Slots(vec![key.slot])),
         }
     }
 

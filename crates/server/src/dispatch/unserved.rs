@@ -118,29 +118,36 @@ fn attempt_key(
     thread.catch_up_with_seen_expiry();
     let mut held = HeldLeases::Many(&mut leases);
     let mut further_leases = Vec::new();
-    let mut service = ServingContext {
-        held: &mut held,
-        pass: Some(pass),
-        access: AccessContext {
-            now_ms: thread.now_ms,
-            clock: &thread.clock,
-            counts: &thread.server.keyspace.counts,
-            thread_index: thread.thread_index,
-            should_touch: true,
-        },
-        effects: &mut thread.effects,
-        changed_by: None,
-        server: &thread.server,
-        served_waiters: &mut thread.served,
-        further_leases: &mut further_leases,
-        refused_slots: std::mem::take(refused_slots),
-        paused,
-        module_service: ModuleService::Refused,
-        key_events: ServedEvents::Sent,
+    let (mut refused, slots) = {
+        let mut service = ServingContext {
+            held: &mut held,
+            pass: Some(pass),
+            access: AccessContext {
+                now_ms: thread.now_ms,
+                clock: &thread.clock,
+                counts: &thread.server.keyspace.counts,
+                thread_index: thread.thread_index,
+                should_touch: true,
+            },
+            effects: &mut thread.effects,
+            changed_by: None,
+            server: &thread.server,
+            served_waiters: &mut thread.served,
+            further_leases: &mut further_leases,
+            refused_slots: std::mem::take(refused_slots),
+            multi_slot_permit: None,
+            failures,
+            paused,
+            module_service: ModuleService::Refused,
+            key_events: ServedEvents::Sent,
+        };
+        service.effects.hooks = thread.server.keyspace.hooks.current();
+        (
+            serve_keys(VecDeque::from([unserved.key]), &mut service),
+            service.refused_slots,
+        )
     };
-    service.effects.hooks = thread.server.keyspace.hooks.current();
-    let mut refused = serve_keys(VecDeque::from([unserved.key]), &mut service);
-    *refused_slots = service.refused_slots;
+    *refused_slots = slots;
     // Only now: a waiter that still cannot be served has been held up all the time.
     drop(unserved.held_up);
     debug_assert!(

@@ -56,7 +56,7 @@ mod modules;
 mod moving_connections;
 mod parts;
 mod pause;
-pub mod serial_permit;
+pub mod permit;
 mod server_events;
 pub mod spare_cores;
 mod subsystems;

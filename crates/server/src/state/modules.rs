@@ -12,7 +12,7 @@ use weft_os::sync::Mutex;
 use weft_os::sync::mpsc;
 
 use super::blocked_calls::BlockedCalls;
-use super::serial_permit::SerialPermit;
+use super::permit::Permit;
 use super::{HOME_WORKER, Message, Server};
 use crate::keyspace::Exclusive;
 
@@ -22,7 +22,7 @@ pub struct Modules {
     /// The calls that are blocked.
     pub calls: BlockedCalls,
     /// The permit of serial commands.
-    pub serial_permit: SerialPermit,
+    pub serial_permit: Permit,
     /// The text that clients get while a module gives way to them; `None` for the usual one.
     busy_reply: Mutex<Option<String>>,
     /// `true` while the modules of the configuration are loaded.

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use weft_base::{ClientId, ParkId, SlotIndex};
 use weft_reactor::{Socket, Waker};
 
+use super::permit::Permit;
 use super::{
     BackgroundJob, CallModulesFn, ClientDirectory, CoordinatorCommand, DebuggedClients, MovingConnections, Pause,
     PendingAcknowledgement, PrimaryThreadCommand, ReplayFn, Server, SlotMigrationCommand,
@@ -40,6 +41,8 @@ use weft_os::time::Instant;
 pub struct Clients {
     /// The counts of waits for keys.
     pub blocked: blocking::WaitCounts,
+    /// The permit to serve clients that wait for keys in several slots.
+    pub multi_slot_service: Permit,
     /// The counts of watched keys.
     pub watched: watch::WatchCounts,
     /// The subscriptions.
@@ -75,6 +78,7 @@ impl Clients {
     pub(super) fn new(workers: usize) -> Clients {
         Clients {
             blocked: Default::default(),
+            multi_slot_service: Permit::default(),
             watched: Default::default(),
             pubsub: Default::default(),
             tracking: Default::default(),

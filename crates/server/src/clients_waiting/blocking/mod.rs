@@ -51,6 +51,9 @@
 //!    queue from its front, so order is kept, and later attempts find less to do. A pause of clients that begins
 //!    meanwhile holds back the waiters whose operations it includes; a pause of writes does not hold back reads. If a
 //!    transaction begins the pause, the keys of these waiters become `UnservedKeys`, too, and EXEC is answered at once.
+//!    A waiter of keys in several slots is served under a [`Permit`](crate::state::permit::Permit), which one thread
+//!    has until it has served its keys. Otherwise two threads could serve such waiters in opposite orders, and no order
+//!    of their commands would explain both. A thread that does not get the permit puts its key off in the same way.
 //! 6. **Mail after the leases.** The reply is stored in the waiter, and the waiter is mailed to the worker that has the
 //!    connection after the leases, because waking a thread takes longer than a lease should. A worker that parks a
 //!    connection checks if its waiter has its reply already, since the mail may have been faster.

@@ -118,6 +118,11 @@ pub struct WaiterParameters {
 }
 
 impl Waiter {
+    /// Returns `true` if its keys are in several slots.
+    pub fn spans_slots(&self) -> bool {
+        self.keys.iter().any(|key| key.slot != self.keys[0].slot)
+    }
+
     /// Returns `true` if the wait goes on when this server begins to follow a primary.
     pub fn outlasts_demotion(&self) -> bool {
         self.demotions.is_none()

@@ -48,8 +48,8 @@ pub fn run(
 
 /// Runs a serial or slot-safe command under the leases of its keys.
 ///
-/// A serial command holds the [`SerialPermit`](crate::state::serial_permit::SerialPermit), too. The permit and the
-/// leases are both attempted, and a refused one gives the other back: no thread waits for one while it holds the other.
+/// A serial command holds the [`Permit`](crate::state::permit::Permit) of such commands, too. The permit and the leases
+/// are both attempted, and a refused one gives the other back: no thread waits for one while it holds the other.
 pub fn run_leased<'p>(
     thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,

@@ -141,6 +141,8 @@ impl ModuleSession<'_, '_> {
             served_waiters: &mut thread.served,
             further_leases: &mut further_leases,
             refused_slots: HashSet::new(),
+            multi_slot_permit: None,
+            failures: 0,
             paused,
             module_service,
             key_events: match delivers {

@@ -51,6 +51,8 @@ fn a_key_that_several_commands_made_ready_is_refused_once() {
         served_waiters: &mut served_waiters,
         further_leases: &mut further_leases,
         refused_slots: HashSet::new(),
+        multi_slot_permit: None,
+        failures: 0,
         paused: PausedOperations::default(),
         module_service: ModuleService::Refused,
         key_events: ServedEvents::Sent,

@@ -69,15 +69,19 @@ fn add_stream(seat: &mut Seat, slot: usize) {
 
 /// Adds a client that waits for the key of a slot.
 fn add_waiter(server: &Server, seat: &mut Seat, slot: usize, operation: BlockingOperation) -> Arc<Waiter> {
+    add_waiter_for(server, seat, &[slot], operation)
+}
+
+/// Adds a client that waits for the keys of these slots.
+fn add_waiter_for(server: &Server, seat: &mut Seat, slots: &[usize], operation: BlockingOperation) -> Arc<Waiter> {
     let client = Client::new(server.clients.next_client_id(), 0, ThreadIndex::FIRST);
-    let key = wait_key(slot);
     let waiter = Arc::new(Waiter::new(WaiterParameters {
         client: client.id,
         worker: ThreadIndex::FIRST,
         park_id: server.clients.next_park_id(),
         db: DbIndex::FIRST,
         protocol: Protocol::Resp2,
-        keys: [key.clone()].into(),
+        keys: slots.iter().map(|slot| wait_key(*slot)).collect(),
         operation,
         deadline_ms: None,
         demotions: None,
@@ -91,12 +95,13 @@ fn add_waiter(server: &Server, seat: &mut Seat, slot: usize, operation: Blocking
         },
     }));
     let pass = seat.enter();
-    let mut lease = pass.try_write(slot).expect("the slot is free");
-    let (_, data) = lease.parts_mut();
-    data.change_blocked(key.hash, |waiting| {
-        waiting.add_waiter(&key, &waiter, &server.clients.blocked)
-    });
-    drop(lease);
+    for (slot, key) in slots.iter().zip(&waiter.keys) {
+        let mut lease = pass.try_write(*slot).expect("the slot is free");
+        let (_, data) = lease.parts_mut();
+        data.change_blocked(key.hash, |waiting| {
+            waiting.add_waiter(key, &waiter, &server.clients.blocked)
+        });
+    }
     drop(pass);
     waiter
 }
@@ -152,6 +157,28 @@ fn a_pause_of_writes_holds_back_only_the_clients_that_write() {
     assert!(retry(&mut thread, &mut seat, left.unserved).is_none());
     assert!(group_reader.serve_result().is_some_and(|served| served.is_error));
     assert!(!group_reader.is_held_up());
+}
+
+#[test]
+fn one_thread_at_a_time_serves_clients_that_wait_in_several_slots() {
+    let (mut thread, mut seat) = thread();
+    let server = thread.server.clone();
+    add_stream(&mut seat, 3);
+    let read_two = BlockingOperation::StreamRead([StreamId::MIN, StreamId::MIN].into(), 10);
+    let first = add_waiter(&server, &mut seat, 3, read());
+    let waiter = add_waiter_for(&server, &mut seat, &[3, 5], read_two);
+    let last = add_waiter(&server, &mut seat, 3, read());
+    let other = ThreadIndex::new(1);
+    let permit = server.clients.multi_slot_service.try_take(other, 0, unix_ms());
+    let unserved = UnservedKeys::new([3].map(ready_key).into());
+    let left = retry(&mut thread, &mut seat, unserved).expect("another thread serves such clients");
+    assert!(first.is_claimed() && !waiter.is_claimed() && !last.is_claimed());
+    assert_eq!(slots_of(&left.keys), [3]);
+    drop(permit);
+    assert!(retry(&mut thread, &mut seat, left).is_none());
+    assert!(waiter.is_claimed() && last.is_claimed());
+    let permit = server.clients.multi_slot_service.try_take(other, 0, unix_ms());
+    assert!(permit.is_some(), "the permit ends with the service");
 }
 
 /// The client whose command made the key ready has its reply before the pause ends.

@@ -1,9 +1,10 @@
-//! The permit of serial commands: commands of modules that run on any worker, one at a time.
+//! Permits for what one thread at a time may do, whatever slots it leases: serial commands of modules, and the service
+//! of clients that wait for keys in several slots.
 //!
-//! A command that does not get the permit is put off, as one that does not get a lease, and its worker serves other
-//! connections. So no thread waits for the permit, with leases or without, and the command that has it is never held up
-//! by one that has not. A connection that was put off repeatedly reserves the permit for its worker: others do not
-//! begin then, until the worker has had it, or has not come for it within a few milliseconds.
+//! What does not get the permit is put off, as what does not get a lease, and its worker serves other connections. So
+//! no thread waits for the permit, with leases or without, and the thread that has it is never held up by one that has
+//! not. What was put off repeatedly reserves the permit for its worker: others do not begin then, until the worker has
+//! had it, or has not come for it within a few milliseconds.
 
 use weft_base::ThreadIndex;
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,14 +13,14 @@ use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 const RESERVE_AFTER_FAILURES: u32 = 4;
 /// The time for which a permit is reserved, in milliseconds.
 const RESERVED_MS: u64 = 3;
-/// The attempts that a worker makes before it puts the command off. Most commands end meanwhile.
+/// The attempts that a worker makes before it puts its work off. Most holders end meanwhile.
 const SPINS: usize = 100;
 /// The part of a reservation that is the worker. The rest is the time of its end, in milliseconds.
 const WORKER_BITS: u32 = 16;
 
 /// The permit. It is free, or one thread has it.
 #[derive(Debug, Default)]
-pub struct SerialPermit {
+pub struct Permit {
     is_taken: AtomicBool,
     /// The end of the reservation and the worker plus 1; 0 for none.
     reservation: AtomicU64,
@@ -27,18 +28,18 @@ pub struct SerialPermit {
 
 /// The permit, which ends when this is dropped.
 #[derive(Debug)]
-pub struct HeldSerialPermit<'t>(&'t SerialPermit);
+pub struct HeldPermit<'t>(&'t Permit);
 
-impl Drop for HeldSerialPermit<'_> {
+impl Drop for HeldPermit<'_> {
     fn drop(&mut self) {
         self.0.is_taken.store(false, Ordering::Release);
     }
 }
 
-impl SerialPermit {
+impl Permit {
     /// Takes the permit for a worker whose attempts have failed so many times. Returns `None` if another one has it, or
     /// has reserved it.
-    pub fn try_take(&self, worker: ThreadIndex, failures: u32, now_ms: u64) -> Option<HeldSerialPermit<'_>> {
+    pub fn try_take(&self, worker: ThreadIndex, failures: u32, now_ms: u64) -> Option<HeldPermit<'_>> {
         let own = worker.get() as u64 + 1;
         let reservation = self.reservation.load(Ordering::Relaxed);
         let (reserved_for, until_ms) = (reservation & ((1 << WORKER_BITS) - 1), reservation >> WORKER_BITS);
@@ -51,7 +52,7 @@ impl SerialPermit {
                 if reservation != 0 {
                     self.reservation.store(0, Ordering::Relaxed);
                 }
-                return Some(HeldSerialPermit(self));
+                return Some(HeldPermit(self));
             }
             std::hint::spin_loop();
         }
@@ -72,7 +73,7 @@ mod tests {
 
     #[test]
     fn one_thread_has_the_permit() {
-        let permit = SerialPermit::default();
+        let permit = Permit::default();
         let held = permit.try_take(A, 0, 10);
         assert!(held.is_some());
         assert!(permit.try_take(B, 0, 10).is_none());
@@ -82,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_permit_is_reserved_for_a_worker_that_has_failed_often() {
-        let permit = SerialPermit::default();
+        let permit = Permit::default();
         let held = permit.try_take(A, 0, 10);
         assert!(permit.try_take(B, RESERVE_AFTER_FAILURES, 10).is_none());
         drop(held);
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_reservation_ends() {
-        let permit = SerialPermit::default();
+        let permit = Permit::default();
         let held = permit.try_take(A, 0, 10);
         assert!(permit.try_take(B, RESERVE_AFTER_FAILURES, 10).is_none());
         drop(held);
