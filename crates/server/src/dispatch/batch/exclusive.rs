@@ -303,6 +303,8 @@ fn run_further_module_plans(
             break;
         }
         next += 1;
+        // If it has waited for exclusive mode, it has it now. Scripts and other threads would wait for its attempt.
+        withdraw_from_exclusive_mode(thread, connection);
         let keys = &plans.keys[plan.key_range()];
         if !is_runnable(connection)
             || is_killed(thread, connection)
