@@ -642,7 +642,7 @@ fn background_job(mut work: BackgroundWork, mark: Arc<KillMark>, requester: Park
             Err(PermissionLoss::ClientEnds) => None,
         };
         if is_lasting {
-            mark.end_lasting();
+            server.end_lasting(&mark);
         }
         match step {
             // As in Valkey, everything in the propagation log so far counts as written by this client.

@@ -119,7 +119,7 @@ fn exec_on_script_thread<'p>(
     };
     // It began under the leases, if they were not refused.
     if let Some(mark) = connection.client.kill_mark.as_deref() {
-        mark.end_lasting();
+        thread.server.end_lasting(mark);
     }
     outcome
 }
@@ -203,7 +203,7 @@ fn exec_exclusive(
         }
         let outcome = transaction::exec_exclusive(thread, &mut all, request, connection);
         if let Some(mark) = connection.client.kill_mark.as_deref() {
-            mark.end_lasting();
+            thread.server.end_lasting(mark);
         }
         outcome
     })

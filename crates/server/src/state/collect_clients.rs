@@ -22,9 +22,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::moving_connections::AllWorkersQuery;
-use super::{ClientVisitor, Message, NextStep, Server, WorkerQuery};
+use super::{ClientVisitor, Message, NextStep, Server, WorkerLink, WorkerQuery};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
+use crate::net::kill_mark::KillMark;
 use weft_base::{ClientId, ParkedClient};
 use weft_os::atomic::{AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
@@ -102,6 +103,17 @@ pub fn close_killed_clients(server: &Server, client_snapshots: &[ClientSnapshot]
         awaits_killed_commands: false,
     };
     has_killed.then(|| NextStep::QueryWorkers(Box::new(query())))
+}
+
+impl Server {
+    /// Records the end of a command that could not be stopped, and of all its effects. The answers of workers to CLIENT
+    /// KILL may wait for it, of whichever worker had the connection when it was killed.
+    pub fn end_lasting(&self, mark: &KillMark) {
+        mark.end_lasting();
+        if mark.is_killed() {
+            self.workers.iter().for_each(WorkerLink::wake);
+        }
+    }
 }
 
 /// Visits all clients from within a transaction.

@@ -181,7 +181,7 @@ pub fn run_leased<'p>(
     let held = ScriptAccess::Leased(&mut leases);
     let outcome = run_under_leases(thread, pass, request, prepared, held, has_token, connection);
     if let Some(mark) = connection.client.kill_mark.as_deref().filter(|_| thread.for_script) {
-        mark.end_lasting();
+        thread.server.end_lasting(mark);
     }
     (*many, thread.script_lease_indices) = leases.into_memory();
     outcome

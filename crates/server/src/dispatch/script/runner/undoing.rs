@@ -115,7 +115,7 @@ impl Runner<'_, '_, '_> {
             return Some(());
         }
         if let Some(mark) = mark {
-            mark.end_lasting();
+            self.thread.server.end_lasting(mark);
         }
         None
     }
