@@ -14,8 +14,8 @@
         if ((call) != VALKEYMODULE_OK) return VALKEYMODULE_ERR; \
     } while (0)
 
-/* Names of keys end in digits. */
-enum { KEYS = 10 };
+/* Names of keys end in the letter of their type, and a digit. */
+enum { KEYS = 26 * 10 };
 
 static pthread_t home;
 /* What is under way at the moment. */
@@ -29,11 +29,18 @@ static void fail(const char *what) {
     abort();
 }
 
-static int number_of(const ValkeyModuleString *key) {
+/* Returns the number of a key; -1 for one with another name. */
+static int number_of_any(const ValkeyModuleString *key) {
     size_t length;
-    const char *name = ValkeyModule_StringPtrLen(key, &length);
-    char last = length ? name[length - 1] : '0';
-    return last < '0' || last > '9' ? 0 : last - '0';
+    const char *end = ValkeyModule_StringPtrLen(key, &length) + length;
+    if (length < 2 || end[-2] < 'a' || end[-2] > 'z' || end[-1] < '0' || end[-1] > '9') return -1;
+    return (end[-2] - 'a') * 10 + end[-1] - '0';
+}
+
+static int number_of(const ValkeyModuleString *key) {
+    int number = number_of_any(key);
+    if (number < 0) fail("a key of a command has another name");
+    return number;
 }
 
 static void begin_exclusive(void) {
@@ -221,7 +228,9 @@ static int on_event_at_home(ValkeyModuleCtx *ctx, int class, const char *event, 
 static int on_event_slot_safe(ValkeyModuleCtx *ctx, int class, const char *event, ValkeyModuleString *key) {
     VALKEYMODULE_NOT_USED(class);
     VALKEYMODULE_NOT_USED(event);
-    atomic_flag *flag = &event_of_key[number_of(key)];
+    int number = number_of_any(key);
+    if (number < 0) return VALKEYMODULE_OK;
+    atomic_flag *flag = &event_of_key[number];
     if (atomic_flag_test_and_set(flag)) fail("two events of a key come at once");
     /* Something at which another thread may go on. */
     ValkeyModule_GetContextFlags(ctx);

@@ -194,7 +194,9 @@ impl Client {
         self.half_close();
         match self.receive_all(first) {
             // A client that is blocked is closed with its sending half, as in Valkey.
-            Err(ClientEnd::Closed) if self.first_unanswered(first).is_some_and(Operation::is_blocking) => return Ok(()),
+            Err(ClientEnd::Closed) if self.first_unanswered(first).is_some_and(Operation::blocks_client) => {
+                return Ok(());
+            }
             Err(ClientEnd::Closed) => {
                 let events = &self.history.events[first..];
                 let text = format!("a half-closed connection did not get all replies: {events:?}");

@@ -19,6 +19,8 @@ use crate::scenario::{Disturbance, RunPlan};
 
 /// The bound within which SCRIPT KILL must have ended a script. A pause holds the script back before it begins.
 const MAX_KILL: Bound = Bound::of_ms(1000);
+/// The same where other clients keep scripts running, for some of which the script waits before it begins.
+const MAX_KILL_BEHIND_SCRIPTS: Bound = Bound::of_ms(6000);
 /// The number of times that scripts whose client was killed are killed. Other clients run scripts, too.
 const MAX_LAST_KILLS: usize = 2000;
 
@@ -135,7 +137,12 @@ fn run_script(
             connections.record_end(runner, end)?;
             return kill_rest(connections, random);
         }
-        MAX_KILL
+        let bound = if plan.has_turns {
+            MAX_KILL_BEHIND_SCRIPTS
+        } else {
+            MAX_KILL
+        };
+        bound
             .check(&start)
             .map_err(|passed| format!("SCRIPT KILL, accepted {kills} times, has not ended {text} {passed} later"))?;
         if random.u32(..3) == 0 {

@@ -262,7 +262,7 @@ impl Model {
             let is_error = |reply: &SeenReply| matches!(reply, SeenReply::Error(text) if text.contains(code));
             observed.is_some_and(|replies| replies.iter().any(is_error))
         };
-        if operation.is_blocking() && has_error("UNBLOCKED") {
+        if operation.blocks_client() && has_error("UNBLOCKED") {
             return Some(match self.was_demoted {
                 true => Effect::AnyReply,
                 false => Effect::Impossible,

@@ -78,10 +78,10 @@ fn replace_in(operation: &mut Operation, random: &mut Rng, is_in_transaction: bo
 
 /// Returns the arguments with which a server loads the module. Its keyspace events come in the way that the number
 /// selects, or not at all.
-pub fn arguments(number: usize) -> [&'static str; 3] {
-    [
-        "--loadmodule",
-        LIBRARY,
-        ["none", "none", "home", "slot-safe"][number % 4],
-    ]
+pub fn arguments(number: usize, may_have_home_events: bool) -> [&'static str; 3] {
+    let way = match ["none", "none", "home", "slot-safe"][number % 4] {
+        "home" if !may_have_home_events => "slot-safe",
+        way => way,
+    };
+    ["--loadmodule", LIBRARY, way]
 }

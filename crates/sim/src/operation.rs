@@ -467,6 +467,11 @@ impl Operation {
         }
     }
 
+    /// Returns `true` if the client may be blocked: until another client has done something, or a thread of the module.
+    pub fn blocks_client(&self) -> bool {
+        self.is_blocking() || matches!(self, OfModule(ModuleWay::Thread, _))
+    }
+
     /// Returns `true` if the operation waits for another client.
     pub fn is_blocking(&self) -> bool {
         matches!(self, BlockingPop { .. } | BlockingMove { .. })

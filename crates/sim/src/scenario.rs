@@ -415,6 +415,13 @@ impl RunPlan {
         self.slot_moves.is_empty() && self.failovers.is_empty() && !self.has_replica && !self.evicts
     }
 
+    /// Returns `true` if keyspace events may come to the module at home. Scripts run there in exclusive mode then, so
+    /// an endless one can only be killed after `busy-reply-threshold`, as in Valkey. And no other server may load data
+    /// later: to it, the module has subscribed, too.
+    fn may_have_home_events(&self) -> bool {
+        !self.has_endless_scripts && !self.shuts_down && !self.observes_dumps && self.appendfsync.is_none()
+    }
+
     /// Makes some plans ones in which a client saves dumps.
     fn with_observed_dumps(mut self) -> RunPlan {
         // From what is drawn already, so that the seeds stay what they are.
@@ -671,7 +678,7 @@ impl RunPlan {
         let mut arguments = self.server_arguments(if self.has_replica { port } else { 0 }, "primary.sock");
         if self.has_module {
             // From what is drawn already, so that the seeds stay what they are.
-            let words = modules::arguments(self.clients + self.workers);
+            let words = modules::arguments(self.clients + self.workers, self.may_have_home_events());
             arguments.extend(words.into_iter().map(OsString::from));
         }
         arguments

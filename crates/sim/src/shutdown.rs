@@ -86,7 +86,7 @@ pub fn end_server(server: JoinHandle<bool>, random: &mut Rng, run: &RunPlan) -> 
         answer.map_err(|end| format!("{request}: {end:?}"))?;
     }
     for index in 0..plan.clients {
-        let source = OperationSource::new(run.mix.clone(), index as u64).with_module(run.has_module);
+        let source = OperationSource::new(run.mix.clone(), index as u64);
         let seed = random.u64(..);
         clients.push(spawn("last-client", move || send_until_closed(seed, source)));
     }

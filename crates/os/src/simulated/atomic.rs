@@ -164,5 +164,9 @@ impl<T> AtomicPtr<T> {
     pub fn get_mut(&mut self) -> &mut *mut T {
         self.0.get_mut()
     }
+    #[inline]
+    pub fn into_inner(self) -> *mut T {
+        self.0.into_inner()
+    }
 }
 fetch!(AtomicBool, bool, fetch_and fetch_or fetch_xor);

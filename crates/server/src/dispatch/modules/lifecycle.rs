@@ -170,9 +170,10 @@ fn unload(session: &mut ModuleSession<'_, '_>, name: &str) -> Result<(), String>
 /// A module of the configuration was not loaded, or one of its settings is unknown. The log has the reason.
 pub struct ModuleFailed;
 
-/// Makes the server known to modules. There is one server in a process that loads modules.
+/// Makes the server known to modules. There is one server in a process that loads modules: in a simulation the one
+/// whose configuration names some.
 pub fn prepare(server: &Arc<Server>) {
-    if cfg!(feature = "simulated") {
+    if cfg!(feature = "simulated") && server.config.modules().is_empty() {
         return;
     }
     let host: &'static ModuleHost = Box::leak(Box::new(ModuleHost { server: server.clone() }));
