@@ -101,7 +101,10 @@ pub fn start_with(workers: u8, modules: &[&[&str]], arguments: &[&str]) -> Serve
         all.extend(parameters.iter().map(|word| (*word).to_owned()));
     }
     all.extend(arguments.iter().map(|word| (*word).to_owned()));
-    Server::start(&all.iter().map(String::as_str).collect::<Vec<&str>>())
+    let server = Server::start(&all.iter().map(String::as_str).collect::<Vec<&str>>());
+    // It listens as soon as the modules are loaded, and loads its files then.
+    Client::connect(server.port).wait_for_info("loading", "0");
+    server
 }
 
 /// Starts a server with this many workers, all active, and one module without arguments.
