@@ -403,7 +403,7 @@ impl RunPlan {
             (false, false) => plan.with_observed_dumps(),
         };
         RunPlan {
-            has_module: plan.may_have_module() && ((drawn / 3).is_multiple_of(2) || is_forced("module")),
+            has_module: plan.may_have_module() && ((drawn / 3).is_multiple_of(4) || is_forced("module")),
             ..plan
         }
     }
