@@ -111,10 +111,12 @@ impl Context {
     }
 
     /// Creates the context in which a command of a module runs.
+    #[inline]
     pub fn of_command(module: &'static Arc<Module>, caller: Caller) -> Context {
         Context::for_module(ContextModule::OfCommand(module), caller)
     }
 
+    #[inline]
     fn for_module(module: ContextModule, caller: Caller) -> Context {
         Context {
             get_api: api::function_by_name,

@@ -295,10 +295,11 @@ pub fn run_command(
     // Not on the stack: a module that blocks the client may keep the pointer to them.
     let mut strings = take_spare_list();
     strings.extend(args.iter().map(ModuleString::create_again));
-    let context = Context::of_command(&command.module, caller);
-    context.command.set(Some(command.as_running()));
-    context.reply.replace(take_spare_reply());
     invoke::call_into(&command.module, session, || {
+        // It is large, so it stays where it was made, and ends there while the module has a session.
+        let context = Context::of_command(&command.module, caller);
+        context.command.set(Some(command.as_running()));
+        context.reply.replace(take_spare_reply());
         // SAFETY: the context and the strings live until the function has returned. The module may retain strings.
         unsafe {
             context.strings.set(&strings);
@@ -311,20 +312,11 @@ pub fn run_command(
             // SAFETY: as above.
             None => unsafe { release_spare_list(strings) },
         }
-        context.end()
+        CommandEnd {
+            reply: context.take_reply(),
+            db: context.caller.borrow().db,
+        }
     })
-}
-
-impl Context {
-    /// Ends a call: frees automatic memory, and returns the reply.
-    fn end(self) -> CommandEnd {
-        let end = CommandEnd {
-            reply: self.take_reply(),
-            db: self.caller.borrow().db,
-        };
-        drop(self);
-        end
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Direct access to the bytes of strings.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_char;
 use std::ptr::NonNull;
 
@@ -57,7 +57,12 @@ impl Drop for WritableCopy {
     }
 }
 
+/// The size in bytes up to which the memory of a copy is used again.
+const MAX_SPARE_BYTES: usize = 16 << 10;
+
 thread_local! {
+    /// The memory of an earlier copy for a reader.
+    static SPARE_COPY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     /// The keys of this thread of which a module may write the string.
     static WRITTEN_KEYS: RefCell<Vec<*const ModuleKey>> = const { RefCell::new(Vec::new()) };
 }
@@ -89,14 +94,14 @@ impl ModuleKey {
         }
         // The handle of a reader would make the writer copy the value.
         self.end_direct_access();
-        let (length, bytes) = self.with_keys(|session, key| session.read_string(key))??;
+        let (length, bytes) = self.with_keys(|session, key| session.read_string(key, SPARE_COPY.take()))??;
         let mut direct = self.direct.borrow_mut();
         if !for_writing {
             let pointer = pointer_to(&bytes);
             *direct = DirectAccess::Reading(length, bytes);
             return Some((pointer, length));
         }
-        let stored = (*bytes).as_ref()[..length].to_vec();
+        let stored = bytes.as_ref()[..length].to_vec();
         let copy = WritableCopy::new(&stored);
         let pointer = copy.as_pointer();
         *direct = DirectAccess::Writing { copy, stored };
@@ -127,18 +132,35 @@ impl ModuleKey {
             return;
         }
         self.store_direct_change();
-        if matches!(self.direct.take(), DirectAccess::Writing { .. }) {
-            let is_last = WRITTEN_KEYS.with_borrow_mut(|keys| {
-                keys.retain(|key| !std::ptr::eq(*key, self));
-                keys.is_empty()
-            });
-            if is_last {
-                before_end::set(None);
-            }
+        match self.direct.take() {
+            DirectAccess::None => {}
+            DirectAccess::Reading(_, bytes) => keep_memory(bytes),
+            DirectAccess::Writing { .. } => self.forget_writing(),
+        }
+    }
+
+    /// Removes the key from those of which a module may write the string.
+    fn forget_writing(&self) {
+        let is_last = WRITTEN_KEYS.with_borrow_mut(|keys| {
+            keys.retain(|key| !std::ptr::eq(*key, self));
+            keys.is_empty()
+        });
+        if is_last {
+            before_end::set(None);
         }
     }
 }
 
+/// Keeps the memory of a copy for the next one on this thread.
+fn keep_memory(bytes: StringBytes) {
+    if let StringBytes::Copied(mut memory) = bytes
+        && memory.capacity() <= MAX_SPARE_BYTES
+    {
+        memory.clear();
+        SPARE_COPY.set(memory);
+    }
+}
+
 fn pointer_to(bytes: &StringBytes) -> *mut c_char {
-    (**bytes).as_ref().as_ptr().cast_mut().cast()
+    bytes.as_ref().as_ptr().cast_mut().cast()
 }

@@ -49,6 +49,9 @@ bitflags::bitflags! {
 impl KeyMode {
     /// Returns the effects that opening a key in this mode does not have.
     pub fn lookup_options(self) -> LookupOptions {
+        if self.difference(KeyMode::READ | KeyMode::WRITE).is_empty() {
+            return LookupOptions::empty();
+        }
         if self.contains(KeyMode::NO_EFFECTS) {
             return LookupOptions::all();
         }

@@ -156,9 +156,9 @@ impl StringSession for FakeSession {
         self.keyspace.set(key.name, FakeValue::String(value.to_vec()));
     }
 
-    fn read_string(&mut self, key: SessionKey<'_>) -> Option<(usize, StringBytes)> {
+    fn read_string(&mut self, key: SessionKey<'_>, memory: Vec<u8>) -> Option<(usize, StringBytes)> {
         match self.keyspace.value(key) {
-            Some(FakeValue::String(bytes)) => Some((bytes.len(), Box::new([&bytes[..], b"\0"].concat()))),
+            Some(FakeValue::String(bytes)) => Some((bytes.len(), StringBytes::copy(bytes, memory))),
             _ => None,
         }
     }

@@ -30,17 +30,13 @@ impl StringSession for ModuleSession<'_, '_> {
         self.edit_key(key, |write, _| write.replace_with_string(value));
     }
 
-    fn read_string(&mut self, key: SessionKey<'_>) -> Option<(usize, StringBytes)> {
+    fn read_string(&mut self, key: SessionKey<'_>, memory: Vec<u8>) -> Option<(usize, StringBytes)> {
         self.with_stored(key, |entry| match entry.value() {
             ValueRef::Blob(blob) if blob.len() > MAX_COPIED_BYTES => {
-                let shared: StringBytes = Box::new(SharedString(blob.clone()));
+                let shared = StringBytes::Shared(Box::new(SharedString(blob.clone())));
                 Some((blob.len(), shared))
             }
-            value => with_bytes(value, |bytes| {
-                let copy: StringBytes = Box::new([bytes, b"\0"].concat());
-                (bytes.len(), copy)
-            })
-            .ok(),
+            value => with_bytes(value, |bytes| (bytes.len(), StringBytes::copy(bytes, memory))).ok(),
         })?
     }
 

@@ -46,8 +46,8 @@ fn locate<'k>(session: &mut ModuleSession<'_, '_>, name: &'k str) -> SessionKey<
 
 fn read(session: &mut ModuleSession<'_, '_>, name: &str) -> Option<Vec<u8>> {
     let key = locate(session, name);
-    let (length, bytes) = session.read_string(key)?;
-    Some((*bytes).as_ref()[..length].to_vec())
+    let (length, bytes) = session.read_string(key, Vec::new())?;
+    Some(bytes.as_ref()[..length].to_vec())
 }
 
 fn elements(session: &mut ModuleSession<'_, '_>, key: SessionKey<'_>) -> Vec<String> {
