@@ -14,7 +14,7 @@ use super::effects::free_removed_values;
 use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::paused_operations::PausedOperations;
 use super::propagate;
-use super::serve::{ModuleService, ServedEvents, ServingContext, notify_served_clients, serve_keys};
+use super::serve::{ServingContext, notify_served_clients, serve_keys};
 use super::thread::ThreadState;
 
 /// The maximum number of keys of one list that a worker attempts to serve in a turn.
@@ -119,27 +119,20 @@ fn attempt_key(
     let mut held = HeldLeases::Many(&mut leases);
     let mut further_leases = Vec::new();
     let (mut refused, slots) = {
+        let access = AccessContext {
+            now_ms: thread.now_ms,
+            clock: &thread.clock,
+            counts: &thread.server.keyspace.counts,
+            thread_index: thread.thread_index,
+            should_touch: true,
+        };
+        let (effects, served) = (&mut thread.effects, &mut thread.served);
+        let further = &mut further_leases;
         let mut service = ServingContext {
-            held: &mut held,
-            pass: Some(pass),
-            access: AccessContext {
-                now_ms: thread.now_ms,
-                clock: &thread.clock,
-                counts: &thread.server.keyspace.counts,
-                thread_index: thread.thread_index,
-                should_touch: true,
-            },
-            effects: &mut thread.effects,
-            changed_by: None,
-            server: &thread.server,
-            served_waiters: &mut thread.served,
-            further_leases: &mut further_leases,
             refused_slots: std::mem::take(refused_slots),
-            multi_slot_permit: None,
             failures,
             paused,
-            module_service: ModuleService::Refused,
-            key_events: ServedEvents::Sent,
+            ..ServingContext::new(&mut held, Some(pass), access, effects, &thread.server, served, further)
         };
         service.effects.hooks = thread.server.keyspace.hooks.current();
         (

@@ -191,3 +191,6 @@ impl ClientVisitor for ClientVisitorHost<'_> {
         closing.count() as u64
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -298,7 +298,10 @@ impl<'a> Comparison<'a> {
             let answers = client.read_answers();
             let is_dump = words[0] == b"dump";
             let is_comparable = !is_dump || (has_order && !deletes);
-            let is_equivalent = words[0] == b"object" && means.may_explain(&answers);
+            let is_equivalent = match words[0].as_slice() {
+                b"object" => means.may_explain(&answers),
+                _ => means.may_explain_scores(&answers),
+            };
             if words[0] == b"object" {
                 let encoding = answers.valkey.to_line();
                 let is_converted = is_equivalent && answers.weft != answers.valkey && encoding.contains("skiplist");
@@ -397,6 +400,34 @@ impl Means {
         let is_sorted_set = self.sorts && is(&lines[0], "listpack") && is(&lines[1], "skiplist");
         is_sorted_set || lines.iter().all(is_list) || lines.iter().all(is_string)
     }
+
+    /// Returns `true` if the answers differ at most in the spelling of scores that modules have scanned, which depends
+    /// on the encoding of the sorted set.
+    fn may_explain_scores(&self, answers: &ServerPair<ServerAnswer>) -> bool {
+        let of = |answer: &ServerAnswer| with_scores_as_numbers(&answer.to_line());
+        self.sorts && answers.weft != answers.valkey && of(&answers.weft) == of(&answers.valkey)
+    }
+}
+
+/// Spells the scores of scanned elements the same way, whatever the encoding was. An element is two hexadecimal words
+/// with an equals sign between them.
+fn with_scores_as_numbers(line: &str) -> String {
+    let spell = |part: &str| {
+        let (member, score) = part.split_once('=')?;
+        let text = String::from_utf8(from_hex(score)?).ok()?;
+        let number: f64 = text.parse().ok()?;
+        Some(format!("{member}={number:e}"))
+    };
+    let parts: Vec<String> = line
+        .split('"')
+        .map(|part| spell(part).unwrap_or_else(|| part.to_string()))
+        .collect();
+    parts.join("\"")
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(digits).collect()
 }
 
 /// Returns a difference unless the reply is that of the last command.

@@ -4,7 +4,7 @@
 //! Modules get its events, and serving goes on with the operation. This happens in exclusive mode, as all that causes
 //! events.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use weft_base::ClientId;
 use weft_base::clock::unix_ms;
@@ -124,31 +124,25 @@ impl ModuleSession<'_, '_> {
         let thread = &mut *self.thread;
         let delivers = thread.effects.hooks.intersects(Hooks::MODULE_EVENTS) && thread.can_call_modules();
         let mut further_leases = Vec::new();
+        let access = AccessContext {
+            // The command may have taken long. The settings of its client do not apply to waiting clients.
+            now_ms: unix_ms(),
+            clock: &thread.clock,
+            counts: &thread.server.keyspace.counts,
+            thread_index: thread.thread_index,
+            should_touch: true,
+        };
+        let (effects, served) = (&mut thread.effects, &mut thread.served);
+        let (held, further) = (&mut self.access.as_held_leases(), &mut further_leases);
         let mut service = ServingContext {
-            held: &mut self.access.as_held_leases(),
-            pass: self.pass,
-            access: AccessContext {
-                // The command may have taken long. The settings of its client do not apply to waiting clients.
-                now_ms: unix_ms(),
-                clock: &thread.clock,
-                counts: &thread.server.keyspace.counts,
-                thread_index: thread.thread_index,
-                should_touch: true,
-            },
-            effects: &mut thread.effects,
             changed_by: Some(self.client.id).filter(|id| *id != ClientId::new(0)),
-            server: &thread.server,
-            served_waiters: &mut thread.served,
-            further_leases: &mut further_leases,
-            refused_slots: HashSet::new(),
-            multi_slot_permit: None,
-            failures: 0,
             paused,
             module_service,
             key_events: match delivers {
                 true => ServedEvents::Interrupt(interrupted),
                 false => ServedEvents::Sent,
             },
+            ..ServingContext::new(held, self.pass, access, effects, &thread.server, served, further)
         };
         let refused = serve::serve_keys(keys, &mut service);
         let operation = match service.key_events {

@@ -92,6 +92,36 @@ pub(super) struct ServingContext<'s, 'h, 'p> {
     pub key_events: ServedEvents,
 }
 
+impl<'s, 'h, 'p> ServingContext<'s, 'h, 'p> {
+    /// Creates the context of a first attempt that no command has caused, and that serves no calls of modules.
+    pub fn new(
+        held: &'s mut HeldLeases<'h, 'p>,
+        pass: Option<&'p GatePassage<'p>>,
+        access: AccessContext<'s>,
+        effects: &'s mut Effects,
+        server: &'s Arc<Server>,
+        served_waiters: &'s mut Vec<(Arc<Waiter>, ServeResult)>,
+        further_leases: &'s mut Vec<WriteLease<'p>>,
+    ) -> ServingContext<'s, 'h, 'p> {
+        ServingContext {
+            held,
+            pass,
+            access,
+            effects,
+            changed_by: None,
+            server,
+            served_waiters,
+            further_leases,
+            refused_slots: HashSet::new(),
+            multi_slot_permit: None,
+            failures: 0,
+            paused: PausedOperations::default(),
+            module_service: ModuleService::Refused,
+            key_events: ServedEvents::Sent,
+        }
+    }
+}
+
 /// How the keyspace events of the operations of waiting clients reach modules.
 #[derive(Default)]
 pub(super) enum ServedEvents {
@@ -164,26 +194,17 @@ fn serve_ready_keys<'p>(
     paused: PausedOperations,
 ) -> RefusedKeys {
     let ready = std::mem::take(&mut keys.effects.ready);
+    let access = AccessContext {
+        // The command may have taken long. The settings of its client do not apply to waiting clients.
+        now_ms: unix_ms(),
+        should_touch: true,
+        ..keys.context
+    };
+    let (held, effects) = (&mut keys.held, &mut *keys.effects);
     let mut service = ServingContext {
-        held: &mut keys.held,
-        pass,
-        access: AccessContext {
-            // The command may have taken long. The settings of its client do not apply to waiting clients.
-            now_ms: unix_ms(),
-            should_touch: true,
-            ..keys.context
-        },
-        effects: keys.effects,
         changed_by: Some(changed_by),
-        server,
-        served_waiters,
-        further_leases,
-        refused_slots: HashSet::new(),
-        multi_slot_permit: None,
-        failures: 0,
         paused,
-        module_service: ModuleService::Refused,
-        key_events: ServedEvents::Sent,
+        ..ServingContext::new(held, pass, access, effects, server, served_waiters, further_leases)
     };
     let mut refused = serve_keys(ready.into(), &mut service);
     if !refused.for_home.is_empty() {

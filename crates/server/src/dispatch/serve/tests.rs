@@ -35,28 +35,22 @@ fn a_key_that_several_commands_made_ready_is_refused_once() {
     let pass = seat.enter();
     let mut held = HeldLeases::Nothing;
     let (mut served_waiters, mut further_leases) = (Vec::new(), Vec::new());
-    let mut context = ServingContext {
-        held: &mut held,
-        pass: Some(&pass),
-        access: AccessContext {
-            now_ms: thread.now_ms,
-            clock: &thread.clock,
-            counts: &thread.server.keyspace.counts,
-            thread_index: thread.thread_index,
-            should_touch: true,
-        },
-        effects: &mut thread.effects,
-        changed_by: None,
-        server: &thread.server,
-        served_waiters: &mut served_waiters,
-        further_leases: &mut further_leases,
-        refused_slots: HashSet::new(),
-        multi_slot_permit: None,
-        failures: 0,
-        paused: PausedOperations::default(),
-        module_service: ModuleService::Refused,
-        key_events: ServedEvents::Sent,
+    let access = AccessContext {
+        now_ms: thread.now_ms,
+        clock: &thread.clock,
+        counts: &thread.server.keyspace.counts,
+        thread_index: thread.thread_index,
+        should_touch: true,
     };
+    let mut context = ServingContext::new(
+        &mut held,
+        Some(&pass),
+        access,
+        &mut thread.effects,
+        &thread.server,
+        &mut served_waiters,
+        &mut further_leases,
+    );
     let ready: VecDeque<ReadyKey> = [3, 5, 3, 5, 3, 5].map(ready_key).into();
     let refused = serve_keys(ready, &mut context);
     assert_eq!(slots_of(&refused.contended), [3, 5]);

@@ -1,6 +1,7 @@
 //! Commands that run on the home worker: alone, in transactions and scripts, with other workers, with threads.
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::{start, start_with};
 use crate::harness::client::Client;
@@ -75,6 +76,35 @@ fn transactions_and_scripts_call_modules() {
             client.call(&["home.add", "k"]);
             assert_eq!(client.call(&["EXEC"]), "((OK 2) 3)");
         }
+    }
+}
+
+#[test]
+fn scripts_do_not_wait_for_module_commands_that_have_run() {
+    let server = start(2, "home");
+    let port = server.port;
+    let mut modules: [Client; 4] = std::array::from_fn(|_| Client::connect(port));
+    // They use modules, so all of them are on the home worker.
+    modules
+        .iter_mut()
+        .for_each(|client| assert_eq!(client.call(&["home.check"]), "OK"));
+    let mut scripts = Client::connect(port);
+    // It takes several milliseconds, so the server runs it on a thread of its own.
+    let busy = ["EVAL", "for i = 1, 3000000 do end return 'done'", "0"];
+    for _ in 0..30 {
+        scripts.send(&busy);
+        // They wait for the script, announced, and run in one section when it has ended.
+        for client in &mut modules {
+            thread::sleep(Duration::from_millis(1));
+            client.send(&["home.check"]);
+        }
+        assert_eq!(scripts.answer(), "done");
+        modules.iter_mut().for_each(|client| assert_eq!(client.answer(), "OK"));
+        // An announcement that stays is late at the next attempt, and so holds the next script up for twice as long.
+        let start = Instant::now();
+        assert_eq!(scripts.call(&busy), "done");
+        let taken = start.elapsed();
+        assert!(taken < Duration::from_millis(1500), "{taken:?}");
     }
 }
 

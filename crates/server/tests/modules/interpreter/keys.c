@@ -110,8 +110,9 @@ static void age(Program *program, ValkeyModuleString **words, int count) {
     reply_status(program, is_text(words[1], "lru") ? ValkeyModule_SetLRU(key, (value & 0xffff) * 1000)
                                                    : ValkeyModule_SetLFU(key, value & 0xff));
     reply_status(program, ValkeyModule_GetLRU(key, &idle));
-    /* The idle time of Valkey is wrong if it would begin before the server. */
-    ValkeyModule_ReplyWithLongLong(program->ctx, idle < 0 || value > 0 ? idle >= 0 : (idle + 50000) / 100000);
+    /* The idle time of Valkey is wrong if it would begin before the server, and stays so until it is set again. */
+    int is_known = is_text(words[1], "lru") && value == 0;
+    ValkeyModule_ReplyWithLongLong(program->ctx, idle < 0 || !is_known ? idle >= 0 : (idle + 50000) / 100000);
     reply_status(program, ValkeyModule_GetLFU(key, &frequency));
     ValkeyModule_ReplyWithLongLong(program->ctx, frequency);
 }
