@@ -50,7 +50,9 @@ pub(super) fn requester_for(connection: &Connection) -> Requester {
     Requester::Client(connection.client.id.get())
 }
 
-/// Records that a connection does not wait for exclusive mode any longer, if it did: it is closed, paused or refused.
+/// Records that a connection does not wait for exclusive mode any longer, if it did: its request has ended, or it is
+/// closed or paused.
+#[inline]
 pub fn withdraw_from_exclusive_mode(thread: &ThreadState, connection: &Connection) {
     if connection.lease_failures > 0 {
         thread.server.scripting.running.withdraw(requester_for(connection));

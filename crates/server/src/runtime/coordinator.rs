@@ -52,6 +52,8 @@ pub struct Coordinator {
     signals: SignalReceiver,
     tuner: Tuner,
     next_cron: Instant,
+    /// `true` if data were being loaded in the last turn, or if there was none yet.
+    has_lacked_data: bool,
     next_tuning: Instant,
     next_report: Instant,
     next_rates: Instant,
@@ -96,6 +98,7 @@ impl Coordinator {
             signals,
             tuner,
             next_cron: Instant::now(),
+            has_lacked_data: true,
             next_tuning: Instant::now(),
             next_report: Instant::now(),
             next_rates: Instant::now(),
@@ -152,6 +155,11 @@ impl Coordinator {
     /// Runs the tasks that are due, and returns the time at which the next one is due.
     fn run_periodic_tasks(&mut self) -> Instant {
         let now = Instant::now();
+        let lacks_data = self.server.lacks_data();
+        if std::mem::replace(&mut self.has_lacked_data, lacks_data) && !lacks_data {
+            // What has expired before is deleted as soon as the data are there.
+            self.next_cron = now;
+        }
         if now >= self.next_cron {
             self.next_cron = now + self.cron_period();
             self.cron();

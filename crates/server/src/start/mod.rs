@@ -462,6 +462,7 @@ fn load_exclusively(server: &Arc<Server>, has_exclusive_mode: &mpsc::SyncSender<
     start_configured_replication(server);
     // Before the gate opens: every later write is logged.
     server.replication.set_state_bits(ReplicationState::LOADING, false);
+    server.background.wake_coordinator();
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -397,5 +398,33 @@ fn a_replica_that_loads_on_many_threads_gets_all_writes() {
             "{load}, {workers} workers"
         );
         replica.kill();
+    }
+}
+
+#[test]
+fn what_expired_while_no_server_ran_is_deleted_at_once() {
+    for preamble in ["yes", "no"] {
+        let place = TestDirectory::new();
+        // Regular tasks run once a second.
+        let arguments = [
+            "--hz",
+            "1",
+            "--aof-use-rdb-preamble",
+            preamble,
+            "--appendfsync",
+            "always",
+        ];
+        let server = start(&place, "2", &arguments);
+        let mut client = server.client();
+        client.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        client.call(&["HSET", "h", "a", "1", "b", "2", "c", "3"]);
+        assert_eq!(client.call(&["HPEXPIRE", "h", "1", "FIELDS", "2", "a", "b"]), "(1 1)");
+        client.call(&["SET", "k", "v", "PX", "1"]);
+        server.kill();
+        let server = start(&place, "2", &arguments);
+        let mut client = server.client();
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(client.call(&["HLEN", "h"]), "1", "with a preamble: {preamble}");
+        assert_eq!(client.call(&["DBSIZE"]), "1", "with a preamble: {preamble}");
     }
 }

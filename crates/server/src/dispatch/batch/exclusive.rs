@@ -4,7 +4,7 @@ use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
 use crate::dispatch::admit::must_authenticate;
 use crate::dispatch::deferral;
-use crate::dispatch::exclusion::{requester_for, try_exclude_runs, withdraw_from_exclusive_mode};
+use crate::dispatch::exclusion::{try_exclude_runs, withdraw_from_exclusive_mode};
 use crate::dispatch::exec_detached;
 use crate::dispatch::exec_libraries;
 use crate::dispatch::leased::run_exclusive_serving;
@@ -303,8 +303,6 @@ fn run_further_module_plans(
             break;
         }
         next += 1;
-        // If it has waited for exclusive mode, it has it now. Scripts and other threads would wait for its attempt.
-        withdraw_from_exclusive_mode(thread, connection);
         let keys = &plans.keys[plan.key_range()];
         if !is_runnable(connection)
             || is_killed(thread, connection)
@@ -481,7 +479,6 @@ fn put_off_behind_scripts(thread: &mut ThreadState, request: &Request<'_>, conne
     transaction::discard_client_snapshots(&mut connection.client);
     match script_flags::busy_error(&thread.server) {
         Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
-            thread.server.scripting.running.withdraw(requester_for(connection));
             let outcome = queueing::refuse_command(thread, request, connection, error);
             apply_outcome(thread, request.plan, connection, outcome);
         }

@@ -447,6 +447,13 @@ fn is_killed(thread: &ThreadState, connection: &Connection) -> bool {
     thread.has_killed_clients && thread.server.clients.directory.is_killed(connection.client.id)
 }
 
+/// Ends a request that was executed or refused, or goes on elsewhere. If it was announced as waiting for exclusive mode,
+/// it waits no longer, however it came to its end: an announcement that stays delays the scripts of others.
+fn end_request(thread: &ThreadState, plan: &CommandPlan, connection: &mut Connection) {
+    withdraw_from_exclusive_mode(thread, connection);
+    connection.end_request(plan.end, || plan.is_asking());
+}
+
 /// Returns `true` if the plan may run. Otherwise the refusal has been written, or the connection waits.
 fn admit_plan(
     thread: &mut ThreadState,
@@ -489,7 +496,7 @@ fn admit_plan(
             queueing::note_redirection(thread, &mut connection.client, command);
             reply_error(thread, connection, &error);
             connection.client.reset_caching_after(Some(command.full_name));
-            connection.end_request(plan.end, || plan.is_asking());
+            end_request(thread, plan, connection);
             false
         }
         Admission::Refused(error) => {
@@ -547,7 +554,7 @@ fn reject_command(
     let error = queueing::note_refusal(thread, &mut connection.client, Some(command), error);
     reply_error(thread, connection, &error);
     connection.client.reset_caching_after(Some(command.full_name));
-    connection.end_request(plan.end, || plan.is_asking());
+    end_request(thread, plan, connection);
 }
 
 /// Replies to a request that is not a valid command.
@@ -600,7 +607,7 @@ fn reply_invalid_request(
                 .reset_caching_after(command.map(|command| command.full_name));
         }
     }
-    connection.end_request(plan.end, || plan.is_asking());
+    end_request(thread, plan, connection);
 }
 
 fn reply_error(thread: &mut ThreadState, connection: &mut Connection, error: &CommandError) {
@@ -632,11 +639,11 @@ fn apply_outcome(
             None
         }
         Outcome::Done => {
-            connection.end_request(plan.end, || plan.is_asking());
+            end_request(thread, plan, connection);
             None
         }
         Outcome::After(after) => {
-            connection.end_request(plan.end, || plan.is_asking());
+            end_request(thread, plan, connection);
             Some(after)
         }
     }
