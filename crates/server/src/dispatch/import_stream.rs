@@ -137,6 +137,11 @@ impl ImportExecutor {
         }
     }
 
+    /// Returns the bytes that evictions have added to the cell of threads without one of their own since the last call.
+    pub fn take_shared_balance(&mut self) -> i64 {
+        std::mem::take(&mut self.thread.memory_limit.shared_balance)
+    }
+
     /// Executes the complete commands in a connection's input, up to the next message of the migration protocol.
     pub fn run(&mut self, seat: &mut Seat, connection: &mut Connection, scope: &ImportScope<'_>) -> ImportStep {
         let server = self.thread.server.clone();

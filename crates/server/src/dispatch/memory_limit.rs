@@ -311,7 +311,9 @@ fn evict_one(
     if attempt == EvictionAttempt::Evicted {
         free_removed_values(&mut thread.effects, server);
         if thread.memory_limit.cell.is_none() {
-            server.memory.add_to_shared_cell(memory::thread_balance() - balance);
+            let freed = memory::thread_balance() - balance;
+            server.memory.add_to_shared_cell(freed);
+            thread.memory_limit.shared_balance += freed;
         }
         server.stats.metrics.add(thread.thread_index, Counter::EvictedKeys, 1);
         record_latency_spike(thread, "eviction-del", start.elapsed());

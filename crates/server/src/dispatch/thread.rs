@@ -424,6 +424,8 @@ pub enum SlotMigration {
 pub struct MemoryLimit {
     /// The thread's count of memory taken; `None` while there is no limit.
     pub(super) cell: Option<ThreadBalance>,
+    /// The bytes that evictions of a thread without a cell have added to the cell that such threads share.
+    pub(super) shared_balance: i64,
     /// The thread's balance at which it checks again.
     pub(super) look_at: i64,
     /// The batch of the last check.

@@ -260,6 +260,8 @@ impl MigrationEngine {
             tls,
             acknowledged_ms: unix_ms(),
         });
+        // A client that sees the next state of the job finds the connection in CLIENT LIST.
+        self.publish_clients();
         Ok(())
     }
 

@@ -30,7 +30,7 @@ use self::state::{ArrivingSource, MigrationEngine, message};
 use super::job::{JobKind, JobProgress, JobState, MigrationJob};
 use crate::dispatch::import_stream::ImportExecutor;
 use crate::net::connection::Connection;
-use crate::observability::log;
+use crate::observability::{log, memory};
 use crate::state::{Server, SlotMigrationCommand};
 use weft_cluster::Cluster;
 use weft_config::id;
@@ -91,6 +91,7 @@ impl MigrationEngine {
             return;
         };
         let mut events = Vec::new();
+        let mut counted_balance = memory::thread_balance();
         loop {
             events.clear();
             let timeout = self.timeout();
@@ -126,6 +127,17 @@ impl MigrationEngine {
                 self.tick();
             }
             self.end_finished_jobs(cluster);
+            self.count_memory(&mut counted_balance);
+        }
+    }
+
+    /// Counts what this thread has allocated and freed since the last call. Workers and the log thread allocate what it
+    /// sends and frees, so without this count, all that is sent would be in use until the allocator is asked again.
+    fn count_memory(&mut self, counted_balance: &mut i64) {
+        let balance = memory::thread_balance();
+        let uncounted = balance - std::mem::replace(counted_balance, balance) - self.executor.take_shared_balance();
+        if uncounted != 0 {
+            self.server.memory.add_to_shared_cell(uncounted);
         }
     }
 

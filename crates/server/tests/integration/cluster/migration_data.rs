@@ -1,6 +1,6 @@
 //! Tests slots that migrate while a replica of their target starts again, or while data of their source is flushed.
 
-use super::failover::{Node, weft_with};
+use super::failover::{KEY, Node, weft_with};
 use super::migration::{count_keys, job, migrate, move_slots, set_debug, set_keys, wait_for_state};
 use super::wait_until;
 use crate::harness::client::Client;
@@ -63,5 +63,34 @@ fn flushing_any_database_of_the_source_ends_its_exports() {
         assert!(message.starts_with("Connection lost to source"), "{flush}: {message}");
         wait_until("no key is left", || count_keys(&mut nodes[1]) == "0");
         assert_eq!(count_keys(&mut nodes[0]), left, "{flush}");
+    }
+}
+
+#[test]
+fn writes_to_slots_that_leave_evict_no_keys() {
+    for workers in ["2", "8"] {
+        let active = ["--io-threads", workers, "--io-threads-always-active", "yes"];
+        let mut nodes = weft_with(3, &[&active[..], &["--maxmemory-policy", "allkeys-random"]].concat());
+        set_debug(&mut nodes, "PREVENT-PAUSE", "1");
+        migrate(&mut nodes, 0, 1);
+        wait_for_state(&mut nodes[0], "waiting-to-pause");
+        let source = &mut nodes[0];
+        let listed = source.call(&["CLIENT", "LIST", "FLAGS", "E"]);
+        assert!(listed.contains(" flags=E "), "the connection is listed at once: {listed}");
+        let used: u64 = source.client.info("used_memory").parse().expect("a number");
+        let limit = (used + 3_000_000).to_string();
+        assert_eq!(source.call(&["CONFIG", "SET", "maxmemory", &limit]), "OK");
+        // 30 MB are sent, of which 100 KB stay.
+        let value = "v".repeat(1000);
+        for _ in 0..300 {
+            for key in 0..100 {
+                source.client.send(&["SET", &format!("{KEY}{key}"), &value]);
+            }
+            for _ in 0..100 {
+                assert_eq!(source.client.answer(), "OK");
+            }
+        }
+        assert_eq!(source.client.info("evicted_keys"), "0", "{workers} workers");
+        assert_eq!(job(source, "state"), "waiting-to-pause");
     }
 }
