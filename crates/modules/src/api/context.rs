@@ -222,9 +222,10 @@ extern "C" fn lock(_context: *mut Context) {
     lending::lock();
 }
 
-/// Locks if nobody has the lock and no module runs at home. Otherwise fails with `EBUSY`.
+/// Locks if nobody has the lock, no module runs at home, and no data are being loaded. Otherwise fails with `EBUSY`.
 extern "C" fn try_lock(context: *mut Context) -> c_int {
-    if lending::is_locked() || lending::is_lent() || invoke::is_any_running() {
+    let is_withheld = || session::host().is_some_and(|host| host.is_lock_withheld());
+    if lending::is_locked() || lending::is_lent() || invoke::is_any_running() || is_withheld() {
         errno::set(libc::EBUSY);
         return ERR;
     }

@@ -1,4 +1,7 @@
 //! Jobs that modules run after the unit in which they were notified of an event. What they write is a part of the unit.
+//!
+//! There is one queue in the process. It belongs to the thread in exclusive mode: only such a thread adds jobs and runs
+//! them, when its unit ends. Slot-safe and serial commands under leases do neither.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -33,7 +36,7 @@ static JOBS: Mutex<VecDeque<Job>> = Mutex::new(VecDeque::new());
 /// The number of jobs that wait.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Adds a job.
+/// Adds a job. The caller is in exclusive mode.
 pub fn add(module: &Arc<Module>, db: u32, function: JobFunction, data: *mut c_void, free: Option<FreeFunction>) {
     JOBS.lock().push_back(Job {
         module: module.clone(),
@@ -51,7 +54,8 @@ pub fn are_waiting() -> bool {
     WAITING.load(Ordering::Acquire) > 0
 }
 
-/// Runs all jobs, and those that they add. A module whose jobs add jobs for ever is wrong.
+/// Runs all jobs, and those that they add. The caller is in exclusive mode. A module whose jobs add jobs for ever is
+/// wrong.
 pub fn run_all(session: &mut dyn Session) {
     loop {
         let next = JOBS.lock().pop_front();

@@ -38,6 +38,9 @@ pub trait ContextHost {
     /// Starts the thread that lends sessions to threads of modules, unless it runs.
     fn start_lending(&self);
 
+    /// Returns `true` if no thread of a module gets a session now.
+    fn is_lock_withheld(&self) -> bool;
+
     /// Returns the names of modules, each followed by where its commands run.
     fn module_concurrency(&self) -> String;
 

@@ -28,6 +28,8 @@ pub enum Admission {
     Run,
     /// The command waits for the end of CLIENT PAUSE.
     Paused,
+    /// The command of a replicated stream is put off: a module that runs gives way to clients, and relies on the data.
+    PutOff,
     /// The command is refused with this error.
     Refused(CommandError),
     /// The keys belong to another node. A transaction that the command would have run is discarded.
@@ -98,6 +100,9 @@ pub fn admit<'a>(
     {
         return Admission::Refused(error);
     }
+    if must_spare_module(thread, client) {
+        return Admission::PutOff;
+    }
     if !thread.replication_state.is_empty()
         && let Some(error) = check_replication_state(thread, client, command)
     {
@@ -119,6 +124,15 @@ pub fn admit<'a>(
         }
     }
     check_pause(thread, client, command, keys)
+}
+
+/// Returns `true` if a command that is replayed must not run yet, because a module gives way to clients in the middle of
+/// a command. A round was admitted as a whole.
+#[inline]
+fn must_spare_module(thread: &ThreadState, client: &Client) -> bool {
+    thread.replication_state.contains(ReplicationState::MODULE_BUSY)
+        && client.flags.intersects(REPLAYING_CLIENTS)
+        && !thread.is_in_round
 }
 
 /// Admits a command unless clients are paused, or its slot is about to change its owner. A round was admitted as a

@@ -699,6 +699,7 @@ pub(super) fn run_if_admitted(
             thread.awaited_resumption = Some(resumptions);
             return Outcome::Contended;
         }
+        Admission::PutOff => return Outcome::Contended,
         Admission::Redirected(error) => Some(error),
         Admission::Refused(error) => Some(as_error_of(&connection.client, error)),
         Admission::Denied(denial) => {

@@ -261,7 +261,7 @@ impl ImportExecutor {
         let admission = admit(thread, client, command, || plan.args_of(&plans.ranges, input), &[]);
         let error = match admission {
             Admission::Run => return None,
-            Admission::Paused => return Some(ImportStep::Delayed),
+            Admission::Paused | Admission::PutOff => return Some(ImportStep::Delayed),
             Admission::ClientClosing => return Some(ImportStep::Failed(not_allowed(command.full_name))),
             Admission::Refused(error) | Admission::Redirected(error) => error,
             Admission::Denied(denial) => {

@@ -214,7 +214,9 @@ fn may_evict(thread: &ThreadState) -> bool {
     let ignores = || thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY);
     let follows = thread.replication_state.contains(ReplicationState::IS_REPLICA) && ignores();
     let loads = thread.replication_state.contains(ReplicationState::LOADING);
-    !follows && !loads && !thread.server.clients.pause.are_writes_paused(thread.now_ms)
+    // A module that gives way to clients in the middle of a command relies on the data.
+    let gives_way = thread.replication_state.contains(ReplicationState::MODULE_BUSY);
+    !follows && !loads && !gives_way && !thread.server.clients.pause.are_writes_paused(thread.now_ms)
 }
 
 /// Evicts until `needed_bytes` bytes are free, memory usage is within the limit, or the time is over.

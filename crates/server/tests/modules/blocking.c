@@ -4,12 +4,15 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "check.h"
 
 static long long replies, timeouts, disconnections, frees, gone, timers, events;
+/* The clients that blocking.expire has blocked, on any thread. */
+static atomic_llong expiring;
 static pthread_t home;
 static int pipe_ends[2];
 static ValkeyModuleBlockedClient *held;
@@ -137,6 +140,75 @@ static int pop(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     CHECK(ValkeyModule_BlockClientOnKeysWithFlags(ctx, serve, on_timeout, on_free, timeout, argv + 2, argc - 2,
                                                   (void *)3, 0));
     return VALKEYMODULE_OK;
+}
+
+static int on_timeout_unblock(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    ValkeyModule_UnblockClient(ValkeyModule_GetBlockedClientHandle(ctx), (void *)5);
+    return on_timeout(ctx, argv, argc);
+}
+
+static void on_disconnect_unblock(ValkeyModuleCtx *ctx, ValkeyModuleBlockedClient *client) {
+    VALKEYMODULE_NOT_USED(ctx);
+    check_home();
+    disconnections++;
+    ValkeyModule_UnblockClient(client, (void *)5);
+}
+
+static void count_disconnection(ValkeyModuleCtx *ctx, ValkeyModuleBlockedClient *client) {
+    VALKEYMODULE_NOT_USED(ctx);
+    VALKEYMODULE_NOT_USED(client);
+    check_home();
+    disconnections++;
+}
+
+static void *unblock_soon(void *client) {
+    usleep(100000);
+    ValkeyModule_UnblockClient(client, (void *)6);
+    return NULL;
+}
+
+/* blocking.expire KEY MILLISECONDS keys|module|thread: waits for the key, for nothing, or for a thread that unblocks the
+ * client. Slot-safe. */
+static int expire(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    if (argc != 4) return ValkeyModule_WrongArity(ctx);
+    long long timeout;
+    CHECK(ValkeyModule_StringToLongLong(argv[2], &timeout) == VALKEYMODULE_OK);
+    ValkeyModuleBlockedClient *client;
+    if (is_text(argv[3], "keys")) {
+        client = ValkeyModule_BlockClientOnKeys(ctx, serve, on_timeout, on_free, timeout, argv + 1, 1, (void *)3);
+        CHECK(client);
+        ValkeyModule_SetDisconnectCallback(client, count_disconnection);
+    } else if (is_text(argv[3], "module")) {
+        client = ValkeyModule_BlockClient(ctx, on_reply, on_timeout_unblock, on_free, timeout);
+        CHECK(client);
+        ValkeyModule_SetDisconnectCallback(client, on_disconnect_unblock);
+    } else {
+        client = ValkeyModule_BlockClient(ctx, on_reply, NULL, on_free, 0);
+        CHECK(client);
+        ValkeyModule_SetDisconnectCallback(client, count_disconnection);
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, unblock_soon, client) == 0 && pthread_detach(thread) == 0);
+    }
+    expiring++;
+    return VALKEYMODULE_OK;
+}
+
+/* blocking.ends: the numbers of clients of blocking.expire, of callbacks that have ended their waits, and of frees. */
+static int ends(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    UNUSED_ARGUMENTS;
+    ValkeyModule_ReplyWithArray(ctx, 3);
+    ValkeyModule_ReplyWithLongLong(ctx, expiring);
+    ValkeyModule_ReplyWithLongLong(ctx, replies + timeouts + disconnections);
+    return ValkeyModule_ReplyWithLongLong(ctx, frees);
+}
+
+/* blocking.busy MILLISECONDS: keeps the home worker busy. */
+static int busy(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    if (argc != 2) return ValkeyModule_WrongArity(ctx);
+    long long milliseconds;
+    CHECK(ValkeyModule_StringToLongLong(argv[1], &milliseconds) == VALKEYMODULE_OK);
+    usleep((useconds_t)milliseconds * 1000);
+    return ValkeyModule_ReplyWithSimpleString(ctx, "OK");
 }
 
 static int note_deletion(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
@@ -284,12 +356,17 @@ static int counts(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
 int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     UNUSED_ARGUMENTS;
     REQUIRE(ValkeyModule_Init(ctx, "blocking", 1, VALKEYMODULE_APIVER_1));
+    WeftModule_Init(ctx);
     home = pthread_self();
     COMMAND("blocking.thread", on_thread);
     COMMAND("blocking.hold", hold);
     COMMAND("blocking.words", words);
     COMMAND("blocking.release", release);
     COMMAND("blocking.pop", pop);
+    KEY_COMMAND("blocking.expire", expire, "write");
+    REQUIRE(WeftModule_SetCommandConcurrency(ValkeyModule_GetCommand(ctx, "blocking.expire"), WEFTMODULE_SLOT_SAFE));
+    COMMAND("blocking.ends", ends);
+    COMMAND("blocking.busy", busy);
     KEY_COMMAND("blocking.change", change, "readonly");
     KEY_COMMAND("blocking.signal", signal_key, "readonly");
     COMMAND("blocking.timer", start_timer);

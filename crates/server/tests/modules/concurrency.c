@@ -1,6 +1,8 @@
 /* Commands that are declared as slot-safe, some of them wrongly. */
 
+#include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 
 #include "check.h"
 
@@ -43,6 +45,25 @@ static int meet(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return ValkeyModule_ReplyWithLongLong(ctx, most);
 }
 
+static pthread_t home;
+
+/* Increments the key "jobs", which no command of this module declares. */
+static void on_job(ValkeyModuleCtx *ctx, void *data) {
+    VALKEYMODULE_NOT_USED(data);
+    if (!pthread_equal(pthread_self(), home)) abort();
+    ValkeyModuleCallReply *reply = ValkeyModule_Call(ctx, "INCR", "!c", "jobs");
+    if (!reply || ValkeyModule_CallReplyType(reply) != VALKEYMODULE_REPLY_INTEGER) abort();
+    ValkeyModule_FreeCallReply(reply);
+}
+
+/* CONCURRENCY.JOB key: adds a post-notification job. Replies with whether the server has accepted it. */
+static int add_job(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    if (argc != 2) return ValkeyModule_WrongArity(ctx);
+    VALKEYMODULE_NOT_USED(argv);
+    int result = ValkeyModule_AddPostNotificationJob(ctx, on_job, NULL, NULL);
+    return ValkeyModule_ReplyWithBool(ctx, result == VALKEYMODULE_OK);
+}
+
 static int create(ValkeyModuleCtx *ctx, const char *name, ValkeyModuleCmdFunc function, int concurrency) {
     KEY_COMMAND(name, function, "write");
     return WeftModule_SetCommandConcurrency(ValkeyModule_GetCommand(ctx, name), concurrency);
@@ -52,6 +73,10 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     UNUSED_ARGUMENTS;
     REQUIRE(ValkeyModule_Init(ctx, "concurrency", 1, VALKEYMODULE_APIVER_1));
     WeftModule_Init(ctx);
+    home = pthread_self();
+    REQUIRE(create(ctx, "concurrency.job", add_job, WEFTMODULE_SLOT_SAFE));
+    REQUIRE(create(ctx, "concurrency.job-serial", add_job, WEFTMODULE_SERIAL));
+    REQUIRE(create(ctx, "concurrency.job-home", add_job, WEFTMODULE_HOME));
     REQUIRE(create(ctx, "concurrency.open", open_other, WEFTMODULE_SLOT_SAFE));
     REQUIRE(create(ctx, "concurrency.call", call, WEFTMODULE_SLOT_SAFE));
     REQUIRE(create(ctx, "concurrency.meet", meet, WEFTMODULE_SLOT_SAFE));

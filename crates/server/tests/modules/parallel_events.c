@@ -17,6 +17,12 @@ static atomic_llong changes, misses, expired, threads, violations, at_home;
 static _Thread_local int is_known;
 static pthread_t home;
 
+static void on_job(ValkeyModuleCtx *ctx, void *data) {
+    VALKEYMODULE_NOT_USED(ctx);
+    VALKEYMODULE_NOT_USED(data);
+    violations++;
+}
+
 static int on_event(ValkeyModuleCtx *ctx, int class, const char *event, ValkeyModuleString *key) {
     VALKEYMODULE_NOT_USED(event);
     if (!is_known) {
@@ -26,6 +32,7 @@ static int on_event(ValkeyModuleCtx *ctx, int class, const char *event, ValkeyMo
     /* It has no keys. */
     if (ValkeyModule_OpenKey(ctx, key, VALKEYMODULE_READ) || ValkeyModule_Call(ctx, "DBSIZE", "")) violations++;
     if (ValkeyModule_SubscribeToKeyspaceEvents(ctx, VALKEYMODULE_NOTIFY_ALL, on_event) == VALKEYMODULE_OK) violations++;
+    if (ValkeyModule_AddPostNotificationJob(ctx, on_job, NULL, NULL) == VALKEYMODULE_OK) violations++;
     if (class == VALKEYMODULE_NOTIFY_KEY_MISS) {
         misses++;
         return VALKEYMODULE_OK;

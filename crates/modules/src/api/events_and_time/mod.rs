@@ -140,6 +140,7 @@ extern "C" fn event_loop_add_one_shot(function: Option<OneShotFunction>, data: *
 
 // ---- jobs and authentication ---------------------------------------------------------------------------------------
 
+/// Adds a job for the end of the unit. Fails in code that is not in exclusive mode: another unit would run the job.
 unsafe extern "C" fn add_post_notification_job(
     context: *mut Context,
     function: Option<JobFunction>,
@@ -151,7 +152,9 @@ unsafe extern "C" fn add_post_notification_job(
     let (Some(context), Some(function)) = (context, function) else {
         return ERR;
     };
-    if session::host().is_some_and(|host| host.refuses_post_notification_jobs()) {
+    if session::current(|session| session.is_exclusive()) != Some(true)
+        || session::host().is_some_and(|host| host.refuses_post_notification_jobs())
+    {
         return ERR;
     }
     post_jobs::add(&context.module, context.caller.borrow().db, function, data, free);

@@ -13,7 +13,10 @@
 //! 2. The module has the address. It is valid until the object has ended; [`BlockedClient::find`] checks that.
 //! 3. A client that the module has blocked without keys stays in the count of the module until the module unblocks it,
 //!    even if its time is over or it has gone. One that waits for keys ends by itself.
-//! 4. Replies of thread-safe contexts are collected ([`BlockedClient::collect_replies`]), and follow that of the
+//! 4. A client may go after the module has unblocked it, and before the home worker handles that. As in Valkey, the
+//!    disconnect callback is then called before the free callback. The data of the first call of UnblockClient count:
+//!    the disconnect callback may unblock the client again.
+//! 5. Replies of thread-safe contexts are collected ([`BlockedClient::collect_replies`]), and follow that of the
 //!    callback.
 
 use std::collections::HashMap;
@@ -251,14 +254,16 @@ impl BlockedClient {
         (callbacks.reply, callbacks.authentication, callbacks.disconnect) = (None, None, None);
     }
 
-    /// Notes that the module has unblocked the client. Returns `false` if it has done so before.
+    /// Notes that the module has unblocked the client. Returns `false` if it has done so before: the data of the first
+    /// time stay then, so that they are freed.
     pub fn note_unblocked(&self, data: *mut c_void) -> bool {
         self.collect_replies();
         let mut state = self.state.lock();
-        if self.reason != BlockReason::Keys {
+        let is_first = !std::mem::replace(&mut state.is_unblocked, true);
+        if is_first && self.reason != BlockReason::Keys {
             state.data = data;
         }
-        !std::mem::replace(&mut state.is_unblocked, true)
+        is_first
     }
 
     // ---- measuring -------------------------------------------------------------------------------------------------

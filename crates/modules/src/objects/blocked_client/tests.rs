@@ -81,8 +81,6 @@ fn unblocked_client_gets_the_reply_and_ends() {
     assert!(is_counted(&blocked) && BlockedClient::find(pointer).is_some());
     assert!(blocked.note_unblocked(std::ptr::without_provenance_mut(5)));
     assert!(!blocked.note_unblocked(std::ptr::null_mut()), "only once");
-    let blocked_again = blocked.clone();
-    blocked_again.set_data(std::ptr::without_provenance_mut(5));
     let mut session = FakeSession::default();
     assert!(
         blocked.time_out(&mut session).is_none(),
@@ -108,6 +106,24 @@ fn timed_out_client_stays_until_the_module_unblocks_it() {
     assert!(blocked.end(&mut session).is_none());
     assert_eq!(noted(), ["free 3: Disconnected"]);
     assert!(!is_counted(&blocked));
+}
+
+#[test]
+fn client_that_goes_after_it_was_unblocked_is_noted_and_freed() {
+    for reason in [BlockReason::Module, BlockReason::Keys] {
+        let blocked = block(reason);
+        let mut session = FakeSession::default();
+        assert!(blocked.note_unblocked(std::ptr::without_provenance_mut(9)));
+        blocked.disconnect(&mut session);
+        assert_eq!(noted(), ["disconnect"]);
+        assert!(
+            is_counted(&blocked),
+            "the event of the module's call is still to be handled"
+        );
+        assert!(blocked.end(&mut session).is_none());
+        assert_eq!(noted(), ["free 9: Disconnected"]);
+        assert!(!is_counted(&blocked));
+    }
 }
 
 #[test]

@@ -484,6 +484,10 @@ fn admit_plan(
             connection.client.last_command = command.full_name;
             false
         }
+        Admission::PutOff => {
+            deferral::put_off(thread, connection, DeferralReason::Lease);
+            false
+        }
         Admission::Redirected(error) => {
             thread
                 .server

@@ -3,6 +3,11 @@
 //! See `state/module_waits.rs` for the way of the events, and `weft_modules::objects::blocked_client` for the
 //! callbacks. Everything here runs on the home worker, except for the beginning of a wait, so the ends of a wait do not
 //! race.
+//!
+//! Several events may concern one client, and they may come in any order. The first one that ends its wait counts. A
+//! client may also have gone while the event that reports this is still behind another one. The earlier event then
+//! disconnects the client from the module itself (`Home::find_connection`), and the later one finds nothing to do. So
+//! each wait ends, and none ends twice.
 
 use std::sync::Arc;
 
@@ -178,16 +183,14 @@ impl Home<'_, '_> {
         match event {
             BlockedClientEvent::Unblocked(blocked) => self.end_blocked(&blocked),
             BlockedClientEvent::TimedOut(blocked) => {
-                if let Some((client, park_id)) = self.connection_of(&blocked) {
+                if let Some((client, park_id)) = self.find_connection(&blocked) {
                     let ended = self.run_for(&blocked, |session| blocked.time_out(session));
                     if let Some(ended) = ended {
                         self.deliver(client, park_id, ended, None);
                     }
                 }
             }
-            BlockedClientEvent::Disconnected(blocked) => {
-                run_unit(self.thread, self.all, |session| blocked.disconnect(session));
-            }
+            BlockedClientEvent::Disconnected(blocked) => self.disconnect(&blocked),
             BlockedClientEvent::Refused(blocked, error) => self.refuse(&blocked, &CommandError(error)),
             BlockedClientEvent::KeyReady(key) => self.serve_waiters(&key),
         }
@@ -196,13 +199,13 @@ impl Home<'_, '_> {
     /// Ends the wait of a client for keys with an error. It is disconnected unless the error leads it to another
     /// server.
     fn refuse(&mut self, blocked: &Arc<BlockedClient>, error: &CommandError) {
-        let Some((client, park_id)) = self.connection_of(blocked) else {
+        let Some((client, park_id)) = self.find_connection(blocked) else {
             return;
         };
         if blocked.is_unblocked() {
             return;
         }
-        run_unit(self.thread, self.all, |session| blocked.disconnect(session));
+        self.disconnect(blocked);
         let mut reply = FinishedReply::default();
         error.append_to(&mut reply.bytes);
         reply.errors.push(ReplyError {
@@ -215,14 +218,20 @@ impl Home<'_, '_> {
         self.deliver_and(client, park_id, ended, (None, closes));
     }
 
-    /// Returns the client that waits, and the park id of its connection. One that has gone does not wait any more.
-    fn connection_of(&self, blocked: &BlockedClient) -> Option<(ClientId, ParkId)> {
+    /// Ends the wait of a client that has gone, or has got another reply: the module is notified of that.
+    fn disconnect(&mut self, blocked: &Arc<BlockedClient>) {
+        run_unit(self.thread, self.all, |session| blocked.disconnect(session));
+    }
+
+    /// Returns the client that waits, and the park id of its connection. Ends the wait of a client that has gone. The
+    /// event that reports this may still be behind others.
+    fn find_connection(&mut self, blocked: &Arc<BlockedClient>) -> Option<(ClientId, ParkId)> {
         let Waiting::Connection(park_id) = blocked.waiting() else {
             return None;
         };
         let client = ClientId::new(blocked.caller.client_id);
         if self.thread.server.clients.directory.worker_of(client).is_none() {
-            blocked.set_waiting(Waiting::Nobody);
+            self.disconnect(blocked);
             return None;
         }
         Some((client, ParkId::new(park_id)))
@@ -260,7 +269,7 @@ impl Home<'_, '_> {
         if self.awaits_end_of_pause(blocked) {
             return;
         }
-        let connection = self.connection_of(blocked);
+        let connection = self.find_connection(blocked);
         match (connection, blocked.waiting()) {
             (Some((client, park_id)), _) if blocked.reason == BlockReason::Authentication => {
                 self.resume_authentication(blocked, client, park_id);
@@ -323,7 +332,7 @@ impl Home<'_, '_> {
             if waiter.is_claimed() || waiter.is_ended_by_demotion(self.thread.server.replication.demotions()) {
                 continue;
             }
-            let ended = match (self.connection_of(blocked), blocked.waiting()) {
+            let ended = match (self.find_connection(blocked), blocked.waiting()) {
                 (Some((client, park_id)), _) => {
                     let ended = self.run_for(blocked, |session| blocked.serve(session, &key.name));
                     ended.map(|ended| self.deliver(client, park_id, ended, None))
@@ -397,6 +406,9 @@ impl Home<'_, '_> {
             self.thread.ended_module_waits.push(ended);
         } else if let Some(worker) = server.clients.directory.worker_of(client) {
             server.worker(worker).send(Message::ModuleWaitEnded(Box::new(ended)));
+        } else if let Some(next) = ended.next_wait {
+            // The client has gone since, and its worker does not know of this wait.
+            self.disconnect(&next.blocked);
         }
     }
 }

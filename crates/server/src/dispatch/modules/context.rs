@@ -159,6 +159,10 @@ impl ContextHost for ModuleHost {
         lock::start(&self.server);
     }
 
+    fn is_lock_withheld(&self) -> bool {
+        lock::is_lock_withheld(&self.server)
+    }
+
     fn module_concurrency(&self) -> String {
         String::from_utf8_lossy(&self.server.config.text(id::MODULE_CONCURRENCY)).into_owned()
     }

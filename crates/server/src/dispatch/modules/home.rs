@@ -28,6 +28,7 @@ use weft_modules::session::{Session, lending};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 use weft_scripting::Requester;
+use weft_sync::note_unlogged_changes;
 
 /// The most jobs that run in one period of exclusive mode.
 pub const MAX_JOBS_AT_ONCE: usize = 64;
@@ -244,15 +245,22 @@ pub fn run_there<R: Send>(
         true => !server.worker(HOME_WORKER).has_ended(),
         false => session.open_gate_briefly(),
     };
+    let run_and_hand_back = |session: &mut dyn Session| {
+        let result = run(session);
+        // The thread that has lent the session logs the changes, and ends the leases.
+        note_unlogged_changes(false);
+        result
+    };
     session.thread.is_lent_to_home = true;
-    let result = lending::run_on_other_thread(session, run, send, wait);
+    let result = lending::run_on_other_thread(session, run_and_hand_back, send, wait);
     session.thread.is_lent_to_home = false;
     session.thread.home_standby = standby;
+    note_unlogged_changes(session.thread.effects.log_writer.has_pending_ops());
     result
 }
 
-/// Runs jobs in exclusive mode. Returns `false` if they have to wait: a script runs on a script thread, or data are
-/// being loaded.
+/// Runs jobs in exclusive mode. Returns `false` if they have to wait: a script runs on a script thread, data are being
+/// loaded, or the data have a part of a script that the end of the process has stopped.
 pub fn run_jobs(
     thread: &mut ThreadState,
     seat: &mut Seat,
@@ -277,7 +285,8 @@ pub fn run_jobs(
     }
     let mut all = seat.exclusive();
     thread.begin_passage();
-    if !server.scripting.running.has_unfinished_unit() {
+    let may_run = !server.scripting.running.has_unfinished_unit();
+    if may_run {
         for _ in 0..MAX_JOBS_AT_ONCE {
             let Some(job) = jobs.pop_front() else {
                 break;
@@ -292,5 +301,5 @@ pub fn run_jobs(
     drop(all);
     server.scripting.running.end_exclusion();
     thread.effects.log_writer.wake();
-    true
+    may_run
 }

@@ -110,10 +110,10 @@ pub fn end_deletion_in_lost_slot(thread: &mut ThreadState, all: &mut Exclusive<'
     });
 }
 
-/// Runs the jobs that modules have added when they were notified of events of the unit that is about to end.
+/// Runs the jobs that modules have added in the unit that is about to end.
 #[inline]
 pub fn run_jobs(thread: &mut ThreadState, held: HeldLeases<'_, '_>, client: &mut Client) {
-    if thread.effects.hooks.intersects(Hooks::MODULE_EVENTS) && post_jobs::are_waiting() && thread.can_call_modules() {
+    if post_jobs::are_waiting() && thread.can_call_modules() {
         with_session(thread, held, client, None, |session| {
             session.run_post_notification_jobs();
         });

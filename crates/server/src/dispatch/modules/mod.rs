@@ -254,9 +254,10 @@ impl<'s, 'p> ModuleSession<'s, 'p> {
         result
     }
 
-    /// Runs the jobs that modules have added when they were notified of events of the unit, as a part of it.
+    /// Runs the jobs that modules have added when they were notified of events of the unit, as a part of it. Jobs that
+    /// wait while this session has leases belong to the unit of another thread.
     pub fn run_post_notification_jobs(&mut self) {
-        if post_jobs::are_waiting() {
+        if self.access.is_exclusive() && post_jobs::are_waiting() {
             home::run_there(self, |session| post_jobs::run_all(session));
             self.thread.effects.log_writer.discard_call();
         }

@@ -505,6 +505,7 @@ impl ReplicatedStream {
         server.replication.role_epoch() == self.connection.role_epoch
             && !pause.are_writes_paused(self.thread.now_ms)
             && !pause.held_slots.is_any()
+            && !server.is_module_giving_way()
             && !server.keyspace.hooks.current().intersects(Hooks::MONITOR)
             && !server.clients.directory.is_killed(self.connection.connection.client.id)
             && self.connection.closing_error().is_none()

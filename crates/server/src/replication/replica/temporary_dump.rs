@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use weft_base::clock::unix_ms;
 
+use super::link::LinkFailure;
 use crate::observability::log;
 use crate::persistence::rdb_file::sync_directory_of;
 use crate::state::Server;
@@ -28,19 +29,32 @@ impl TemporaryDump {
         &self.path
     }
 
+    /// Returns the path of this server's own dump file, in the directory in which this file lies.
+    fn published_path(&self, server: &Server) -> FixedPath {
+        let name = OsString::from_vec(server.config.text(id::DBFILENAME).to_vec());
+        self.path.directory().file(name)
+    }
+
+    /// Checks that the file can become this server's own dump file, before any data is given up for it.
+    ///
+    /// # Errors
+    /// Fails if a directory has the name.
+    pub fn check_publishable(&self, server: &Server) -> Result<(), LinkFailure> {
+        let path = self.published_path(server);
+        match path.as_path().is_dir() {
+            true => Err(LinkFailure::Other(unnamed_text(&path, "Is a directory"))),
+            false => Ok(()),
+        }
+    }
+
     /// Makes the file this server's own dump file, in the directory in which it lies, after its data was installed. The
     /// caller prevents that another dump gets the name meanwhile. A failure is logged: the previous file stays then, as
     /// it does when a dump is loaded from the link.
     pub fn publish(&self, server: &Server) {
         let config = &server.config;
-        let name = OsString::from_vec(config.text(id::DBFILENAME).to_vec());
-        let path = self.path.directory().file(name);
+        let path = self.published_path(server);
         if let Err(error) = std::fs::rename(&self.path, &path) {
-            log::warning!(
-                "Failed trying to rename the temp DB into {} in PRIMARY <-> REPLICA synchronization: {}",
-                path.display(),
-                error_text(&error)
-            );
+            log::warning!("{}", unnamed_text(&path, &error_text(&error)));
             return;
         }
         let persists = !config.save_points().is_empty() || config.boolean(id::APPENDONLY);
@@ -57,6 +71,11 @@ impl TemporaryDump {
             );
         }
     }
+}
+
+fn unnamed_text(path: &FixedPath, reason: &str) -> String {
+    let path = path.display();
+    format!("Failed trying to rename the temp DB into {path} in PRIMARY <-> REPLICA synchronization: {reason}")
 }
 
 impl Drop for TemporaryDump {

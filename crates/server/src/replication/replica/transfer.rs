@@ -362,6 +362,9 @@ fn load_from_file(
 ) -> Result<(LoadedDump, LoadingState), LinkFailure> {
     let temporary = TemporaryDump::choose();
     receive_into_file(link, extent, temporary.path().as_path())?;
+    if !server.config.boolean(id::APPENDONLY) {
+        temporary.check_publishable(server)?;
+    }
     let file = File::open(temporary.path())
         .map_err(|error| LinkFailure::from_io_error("Opening the DB of the PRIMARY", &error))?;
     log::notice!("Loading the RDB and finalizing primary-replica sync...");
@@ -564,14 +567,20 @@ fn run_exclusive<R>(
         || server.replication.role_epoch() == role_epoch && !server.scripting.running.has_unfinished_unit();
     let mut change = Some(change);
     loop {
+        // Before the home worker stands by: a client of that worker may have to stop the script that runs.
+        server.scripting.running.exclude_runs();
         let mut home = snapshot::summon_home(server, seat);
-        let changed = server.run_exclusive(seat, |all| {
-            if snapshot::is_home_missing(server, thread_index, home.as_ref()) {
-                return None;
+        let mut all = seat.exclusive();
+        let changed = match snapshot::is_home_missing(server, thread_index, home.as_ref()) {
+            true => None,
+            false => {
+                let change = change.take().filter(|_| may_change());
+                Some(change.map(|change| change(&mut all, thread_index, &mut home)))
             }
-            let change = change.take().filter(|_| may_change());
-            Some(change.map(|change| change(all, thread_index, &mut home)))
-        });
+        };
+        drop(all);
+        drop(home);
+        server.scripting.running.end_exclusion();
         if let Some(result) = changed {
             return result.ok_or(LinkFailure::EpochOver);
         }

@@ -175,6 +175,8 @@ pub struct Worker {
     abandoned_parts: HashMap<ParkId, AbandonedParts>,
     /// What other threads have asked the home worker to run in exclusive mode.
     home_jobs: VecDeque<HomeJob>,
+    /// `true` if one of them calls the functions of the timers that are due.
+    has_timer_job: bool,
     /// Jobs of threads that wait for them, each with the session of its thread.
     lent_jobs: Vec<LentJob>,
     /// The name under which it waits for exclusive mode for them.
@@ -269,6 +271,7 @@ impl Worker {
             partial_replies: HashMap::new(),
             abandoned_parts: HashMap::new(),
             home_jobs: VecDeque::new(),
+            has_timer_job: false,
             lent_jobs: Vec::new(),
             spare: None,
             is_in_meanwhile: false,
@@ -424,13 +427,14 @@ impl Worker {
         &self.thread.server
     }
 
-    /// Returns `true` if active expiry has to wait: data is loaded, writes are paused, or a worker has too much mail,
-    /// perhaps about keys that expire.
+    /// Returns `true` if active expiry has to wait: data is loaded, writes are paused, a module gives way to clients in
+    /// the middle of a command, or a worker has too much mail, perhaps about keys that expire.
     fn must_expiry_wait(&self, now_ms: u64) -> bool {
         let server = self.server();
         let is_full = |worker: ThreadIndex| server.worker(worker).is_mailbox_full();
         server.persistence.dumps.is_loading.load(Ordering::Relaxed)
             || server.clients.pause.are_writes_paused(now_ms)
+            || server.is_module_giving_way()
             || self.overloaded_worker.is_some_and(is_full)
     }
 
@@ -471,9 +475,11 @@ impl Worker {
         .min()
     }
 
-    /// Returns the time until a timer of a module is due, on the home worker.
+    /// Returns the time until a timer of a module is due, on the home worker. There is none while a job for those that
+    /// are due waits with the other jobs.
     fn module_timer_timeout(&self) -> Option<Duration> {
-        let due_us = timers::next_due_us().filter(|_| self.server().is_home(self.id))?;
+        let runs_timers = self.server().is_home(self.id) && !self.has_timer_job;
+        let due_us = timers::next_due_us().filter(|_| runs_timers)?;
         Some(Duration::from_micros(due_us.saturating_sub(unix_us())))
     }
 
@@ -621,6 +627,7 @@ impl Worker {
     /// Runs what other threads have asked the home worker to run.
     fn run_home_jobs(&mut self) {
         if self.module_timer_timeout() == Some(Duration::ZERO) {
+            self.has_timer_job = true;
             self.home_jobs.push_front(Box::new(|home| home.run_due_timers()));
         }
         if self.home_jobs.is_empty() {
@@ -637,6 +644,8 @@ impl Worker {
                 &mut self.clients,
                 self.home_requester,
             );
+            // The timers are the first job.
+            self.has_timer_job &= !has_run;
             left = match has_run {
                 true => left.saturating_sub(home::MAX_JOBS_AT_ONCE).min(self.home_jobs.len()),
                 false => 0,

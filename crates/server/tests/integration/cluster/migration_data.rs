@@ -76,7 +76,10 @@ fn writes_to_slots_that_leave_evict_no_keys() {
         wait_for_state(&mut nodes[0], "waiting-to-pause");
         let source = &mut nodes[0];
         let listed = source.call(&["CLIENT", "LIST", "FLAGS", "E"]);
-        assert!(listed.contains(" flags=E "), "the connection is listed at once: {listed}");
+        assert!(
+            listed.contains(" flags=E "),
+            "the connection is listed at once: {listed}"
+        );
         let used: u64 = source.client.info("used_memory").parse().expect("a number");
         let limit = (used + 3_000_000).to_string();
         assert_eq!(source.call(&["CONFIG", "SET", "maxmemory", &limit]), "OK");

@@ -2,6 +2,8 @@
 
 use std::io::BufRead;
 use std::net::Shutdown;
+use std::thread::sleep;
+use std::time::Duration;
 
 use super::start_with;
 use crate::harness::client::Client;
@@ -128,6 +130,38 @@ fn client_that_goes_is_noted() {
     other.wait_for_info("blocked_clients", "0");
     assert_eq!(other.info("total_blocking_keys"), "0");
     assert_eq!(other.call(&["MODULE", "UNLOAD", "blocking"]), "OK");
+}
+
+/// Clients wait on all workers. While the home worker is busy, their waits end by time or by a thread of the module, and
+/// the clients go.
+#[test]
+fn clients_that_go_when_their_wait_ends_are_freed() {
+    for workers in [2, 8] {
+        for reason in ["keys", "module", "thread"] {
+            let server = start(workers);
+            let mut other = Client::connect(server.port);
+            for _ in 0..3 {
+                let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(server.port)).collect();
+                for (number, client) in clients.iter_mut().enumerate() {
+                    client.send(&["blocking.expire", &format!("k{number}"), "100", reason]);
+                }
+                sleep(Duration::from_millis(40));
+                other.send(&["blocking.busy", "400"]);
+                sleep(Duration::from_millis(200));
+                drop(clients);
+                assert_eq!(other.answer(), "OK");
+            }
+            // Each client, the end of its wait and its free callback are counted once.
+            wait_until("all clients are freed", || {
+                let counts = other.call(&["blocking.ends"]);
+                let counts: Vec<&str> = counts.trim_matches(['(', ')']).split(' ').collect();
+                counts[0] != "0" && counts.iter().all(|count| *count == counts[0])
+            });
+            other.wait_for_info("blocked_clients", "0");
+            assert_eq!(other.info("total_blocking_keys"), "0");
+            wait_until("the unload", || other.call(&["MODULE", "UNLOAD", "blocking"]) == "OK");
+        }
+    }
 }
 
 #[test]

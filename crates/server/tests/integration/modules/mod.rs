@@ -18,6 +18,7 @@ mod moments;
 mod parallel_events;
 mod parameters;
 mod registry;
+mod relied_on;
 mod replies;
 mod serial;
 mod slot_safe;

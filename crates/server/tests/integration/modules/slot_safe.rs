@@ -120,6 +120,41 @@ fn a_key_that_is_not_declared_is_an_error() {
     }
 }
 
+/// Sends these commands of the module, each with a key of its own client. Returns the number of jobs that the server has
+/// accepted.
+fn add_jobs(port: u16, commands: &'static [&'static str]) -> u64 {
+    let clients: Vec<_> = (0..8)
+        .map(|number| {
+            thread::spawn(move || {
+                let (mut client, key) = (Client::connect(port), format!("k{number}"));
+                let rounds = commands.iter().cycle().take(100 * commands.len());
+                let replies = rounds.map(|command| client.call(&[*command, &key]));
+                replies.map(|reply| reply.parse::<u64>().expect("0 or 1")).sum::<u64>()
+            })
+        })
+        .collect();
+    clients
+        .into_iter()
+        .map(|client| client.join().expect("a client ends"))
+        .sum()
+}
+
+#[test]
+fn post_notification_jobs_are_refused_under_leases() {
+    for workers in [1, 4] {
+        let server = start(workers, "concurrency");
+        let mut client = Client::connect(server.port);
+        assert_eq!(add_jobs(server.port, &["concurrency.job", "concurrency.job-serial"]), 0);
+        assert_eq!(add_jobs(server.port, &["concurrency.job-home"]), 800);
+        assert_eq!(client.call(&["GET", "jobs"]), "800");
+        // A slot-safe command runs at home if it is in one batch with a command at home. Then its job runs there, too.
+        let all = &["concurrency.job", "concurrency.job-home", "concurrency.job-serial"];
+        let added = add_jobs(server.port, all);
+        assert!(added >= 800, "{added}");
+        assert_eq!(client.call(&["GET", "jobs"]), (800 + added).to_string());
+    }
+}
+
 #[test]
 fn commands_on_two_slots_run_at_the_same_time() {
     let server = start(4, "concurrency");

@@ -118,6 +118,40 @@ fn a_dump_file_for_replicas_counts_as_a_background_save() {
     }
 }
 
+/// A replica does not give its data up for a dump that could not become its file.
+#[test]
+fn a_replica_keeps_its_data_until_the_dump_file_can_be_replaced() {
+    for workers in ["2", "8"] {
+        let own = ["--io-threads", workers, "--repl-diskless-sync", "no"];
+        let primary = Server::start(&[&AT_ONCE[..], &own].concat());
+        assert_eq!(Client::connect(primary.port).call(&["SET", "of-primary", "1"]), "OK");
+        let replica = Server::start(&["--io-threads", workers, "--logfile", "log"]);
+        let mut client = Client::connect(replica.port);
+        assert_eq!(client.call(&["SET", "of-replica", "1"]), "OK");
+        let dump = replica.directory.join("dump.rdb");
+        std::fs::create_dir(&dump).expect("makes a directory");
+        let port = primary.port.to_string();
+        assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &port]), "OK");
+        let failure = "Failed trying to rename the temp DB into dump.rdb in PRIMARY <-> REPLICA synchronization: \
+                       Is a directory";
+        wait_until("the replica has tried twice", || {
+            let log = std::fs::read_to_string(replica.directory.join("log")).expect("there is a log");
+            log.matches(failure).count() == 2
+        });
+        assert_eq!(client.call(&["KEYS", "*"]), "(of-replica)");
+        assert_eq!(
+            names_in(&replica.directory),
+            ["dump.rdb", "log"],
+            "no file is left over"
+        );
+        std::fs::remove_dir(&dump).expect("removes");
+        wait_until("the replica is in sync", || {
+            client.call(&["KEYS", "*"]) == "(of-primary)"
+        });
+        wait_until("the dump has its name", || dump.is_file());
+    }
+}
+
 /// A dump that is sent to sockets is no background save. A file whose replicas have gone is not needed.
 #[test]
 fn dumps_without_a_file_do_not_count_as_background_saves() {

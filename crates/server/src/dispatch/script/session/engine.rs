@@ -102,7 +102,7 @@ fn run_synchronously(session: &DebuggerSession, mut console: Box<dyn Console>, o
                 None => unreachable!("the debugger is taken only here"),
             }
         }
-        Admission::ClientClosing | Admission::Paused => {
+        Admission::ClientClosing | Admission::Paused | Admission::PutOff => {
             drop(all);
             thread.home_standby = None;
             return running.end_exclusion();

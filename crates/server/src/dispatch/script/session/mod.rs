@@ -264,7 +264,7 @@ impl DebuggerSession {
                 let held = ScriptAccess::Everything(&mut all);
                 is_unfinished = self.debug_script(&mut thread, held, &mut connection.client, debugger, &mut reply);
             }
-            Admission::ClientClosing | Admission::Paused => {
+            Admission::ClientClosing | Admission::Paused | Admission::PutOff => {
                 drop(all);
                 running.end_exclusion();
                 return;
