@@ -152,6 +152,12 @@ fn post_notification_jobs_are_refused_under_leases() {
         let added = add_jobs(server.port, all);
         assert!(added >= 800, "{added}");
         assert_eq!(client.call(&["GET", "jobs"]), (800 + added).to_string());
+        // No module has subscribed to events. The jobs of a transaction and of a script run at their ends nevertheless.
+        assert_eq!(client.transact(&[&["concurrency.job-home", "k"]]), "(1)");
+        assert_eq!(client.call(&["GET", "jobs"]), (801 + added).to_string());
+        let script = "return redis.call('concurrency.job-home', KEYS[1])";
+        assert_eq!(client.call(&["EVAL", script, "1", "k"]), "1");
+        assert_eq!(client.call(&["GET", "jobs"]), (802 + added).to_string());
     }
 }
 
