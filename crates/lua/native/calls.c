@@ -177,6 +177,18 @@ static int is_last_call (lua_State *L) {
     && (ci_func(starter)->c.f == run_eval || ci_func(starter)->c.f == run_function);
 }
 
+/* Takes the steps of the collector that are due for all that was created since the last one. Lua takes one step wherever
+ * a script creates something. It takes none while a reply is converted, and one step is too little for a large reply. So
+ * a script that only calls commands would leave all their replies as garbage. It ends with the cycle of the collector at
+ * the latest: with a pause of 0, steps are always due. */
+static void take_due_steps (lua_State *L) {
+  const global_State *g = G(L);
+  while (g->totalbytes >= g->GCthreshold) {
+    luaC_step(L);
+    if (g->gcstate == GCSpause) return;
+  }
+}
+
 /* Runs a command whose words are the arguments, and returns its reply. */
 static int run_command (lua_State *L) {
   struct weft_argument few[FEW_ARGUMENTS];
@@ -184,6 +196,8 @@ static int run_command (lua_State *L) {
   struct weft_bytes reply;
   int count = lua_gettop(L), outcome;
   size_t threshold;
+  /* Before the command: a finalizer may run, and throw or call a command. */
+  take_due_steps(L);
   if (count > FEW_ARGUMENTS)
     arguments = (struct weft_argument *)lua_newuserdata(L, (size_t)count * sizeof *arguments);
   if (count == 0 || !read_arguments(L->base, count, arguments)) {

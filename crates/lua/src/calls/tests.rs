@@ -651,15 +651,62 @@ fn no_finalizer_runs_while_a_reply_is_converted() {
         .prepare(lua.load(source).into_function().expect("it compiles"))
         .expect("memory");
     let elements = 5_000;
-    let reply = [
-        format!("*{elements}\r\n").into_bytes(),
-        b"*1\r\n$3\r\nabc\r\n".repeat(elements),
-    ]
-    .concat();
-    let mut host = FakeHost::replying(&reply);
+    let mut host = FakeHost::replying(&nested_reply(elements));
     let end = start_script(&start, &mut host, &script);
     assert!(matches!(end, ScriptEnd::Replied), "{end:?}");
     assert_eq!(host.results, [format!("text {elements} 0 20 0")]);
+}
+
+/// A reply of nested arrays. Each of them becomes a table of its own.
+fn nested_reply(elements: usize) -> Vec<u8> {
+    [
+        format!("*{elements}\r\n").into_bytes(),
+        b"*1\r\n$3\r\nabc\r\n".repeat(elements),
+    ]
+    .concat()
+}
+
+/// A script that only calls commands creates nothing outside of their replies.
+#[test]
+fn replies_that_a_script_does_not_keep_are_collected_while_it_runs() {
+    for (reply, calls) in [
+        (b"+PONG\r\n".to_vec(), 20_000),
+        (b"*2\r\n$1\r\na\r\n$1\r\nb\r\n".to_vec(), 20_000),
+        (nested_reply(1000), 100),
+    ] {
+        let source = format!(
+            "local most = 0
+             for i = 1, {calls} do
+                 local reply = call('x')
+                 local count = collectgarbage('count')
+                 if count > most then most = count end
+             end
+             return most"
+        );
+        let mut host = FakeHost::replying(&reply);
+        let result = run(&mut host, &source);
+        let kilobytes: f64 = result["Number(".len()..result.len() - 1].parse().expect("a number");
+        assert!(kilobytes < 1024.0, "{kilobytes} KB");
+    }
+}
+
+#[test]
+fn the_replies_of_short_scripts_are_collected() {
+    let (lua, start) = new_state();
+    let function = lua.load("local reply = call('x') return #reply").into_function();
+    let script = start.prepare(function.expect("it compiles")).expect("memory");
+    let mut host = FakeHost::replying(&nested_reply(1000));
+    for _ in 0..100 {
+        start_script(&start, &mut host, &script);
+        assert!(lua.used_memory() < 1 << 20, "{} bytes", lua.used_memory());
+    }
+}
+
+#[test]
+fn a_call_ends_although_the_collector_is_always_due() {
+    let source = "collectgarbage('setpause', 0) collectgarbage() call('x') call('x') return 1";
+    let mut host = FakeHost::replying(b"+OK\r\n");
+    assert_eq!(run(&mut host, source), "Number(1.0)");
 }
 
 #[test]

@@ -187,7 +187,8 @@ impl Interpreter {
         *checks.is_load_over.borrow_mut() = None;
         let run = checks.run.take().map(|current| current.run);
         let stopped = run.and_then(|run| run.stop_reason());
-        self.write_log_lines(stopped.is_some_and(StopReason::is_restart));
+        let is_restarted = stopped.is_some_and(StopReason::is_restart);
+        self.shared.log_lines.end_run(is_restarted);
         self.end_load.call::<()>(()).map_err(arguments::message)?;
         let failed = |text: &[u8]| [b"Error registering functions: ", text].concat();
         match loaded {

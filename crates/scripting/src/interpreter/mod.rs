@@ -4,6 +4,7 @@ mod compiling;
 mod debugging;
 mod gate;
 mod loading;
+mod log_lines;
 mod natives;
 
 use std::cell::{Cell, RefCell};
@@ -27,6 +28,7 @@ pub use debugging::{DebugSession, begin_debugging};
 pub use gate::ScriptWords;
 use gate::{CallRequest, HostGate, HostSettings};
 use loading::LoadBound;
+use log_lines::LogLines;
 use weft_os::time::Instant;
 
 /// The number of runs between two measurements of an interpreter's memory.
@@ -164,8 +166,8 @@ struct InterpreterShared {
     checks: Rc<RunChecks>,
     /// The options of the `cjson` library that scripts find.
     json: Rc<cjson::Options>,
-    /// The script's log lines and their levels, held back until it is known that the run is not restarted.
-    log_lines: RefCell<Vec<(i64, Vec<u8>)>>,
+    /// The log lines of the script.
+    log_lines: LogLines,
     /// The protocol of the replies to commands.
     protocol: Cell<Protocol>,
     /// The propagation targets of commands, as [`Host::set_replication`] takes them.
@@ -180,7 +182,7 @@ impl InterpreterShared {
             random,
             checks: Rc::default(),
             json: Rc::default(),
-            log_lines: RefCell::default(),
+            log_lines: LogLines::default(),
             protocol: Cell::default(),
             replication: Cell::new(HostSettings::INITIAL.replication),
             request: Cell::default(),
@@ -649,7 +651,7 @@ impl Interpreter {
         };
         let stopped = run.settle_stop_reason();
         let is_restarted = stopped.is_some_and(StopReason::is_restart);
-        self.write_log_lines(is_restarted);
+        self.shared.log_lines.end_run(is_restarted);
         self.shared.random.end_script(is_restarted);
         if let Some(stop) = stopped.filter(|_| is_restarted) {
             reply.out.truncate(begin);
@@ -705,22 +707,6 @@ impl Interpreter {
                 let meter = WorkMeter::new(&self.lua, &self.shared.checks);
                 let protocol = self.shared.protocol.get();
                 convert::write_reply(&value, protocol, most_reply_bytes, meter, reply).map(RunEnd::Replied)
-            }
-        }
-    }
-
-    /// Writes the script's log lines, or discards them if `is_restarted` is set because the script is restarted.
-    fn write_log_lines(&self, is_restarted: bool) {
-        for (level, text) in self.shared.log_lines.borrow_mut().drain(..) {
-            if is_restarted {
-                continue;
-            }
-            let text = String::from_utf8_lossy(&text);
-            match level {
-                0 => log::trace!("{text}"),
-                1 => log::debug!("{text}"),
-                2 => log::info!("{text}"),
-                _ => log::warn!("{text}"),
             }
         }
     }

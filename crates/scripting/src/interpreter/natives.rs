@@ -193,7 +193,7 @@ fn write_log(_: &Lua, shared: &InterpreterShared, values: &MultiValue) -> mlua::
             _ => None,
         })
         .collect();
-    shared.log_lines.borrow_mut().push((level, words.join(&b' ')));
+    shared.log_lines.push(level, words.join(&b' '));
     Ok(())
 }
 

@@ -126,8 +126,8 @@ pub fn admit<'a>(
     check_pause(thread, client, command, keys)
 }
 
-/// Returns `true` if a command that is replayed must not run yet, because a module gives way to clients in the middle of
-/// a command. A round was admitted as a whole.
+/// Returns `true` if a command that is replayed must not run yet, because a module gives way to clients in the middle
+/// of a command. A round was admitted as a whole.
 #[inline]
 fn must_spare_module(thread: &ThreadState, client: &Client) -> bool {
     thread.replication_state.contains(ReplicationState::MODULE_BUSY)

@@ -69,5 +69,6 @@ mod slot_stats;
 pub mod thread;
 pub mod transaction;
 pub mod tunables;
+mod unfreed_values;
 pub mod unserved;
 pub mod watches;

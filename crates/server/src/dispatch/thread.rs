@@ -37,6 +37,7 @@ use super::engine_script::{EngineDebugger, EngineScript};
 use super::home_events::HomeEvents;
 use super::script_buffers::ScriptBuffers;
 use super::tunables::Tunables;
+use super::unfreed_values::UnfreedValues;
 
 pub use weft_modules::session::idle::IdleTurns;
 
@@ -102,6 +103,8 @@ pub struct ThreadState {
     pub(super) counts_commands: bool,
     /// The first command of the current batch that has failed, if the thread replays commands.
     pub(super) failed_command: Option<&'static str>,
+    /// The values that commands called by modules have left to be freed.
+    pub(super) unfreed_by_modules: UnfreedValues,
     /// `true` while the thread runs commands of a round (`dispatch/apply_threads.rs`). Other threads may sleep at the
     /// gate until the round is over, so the thread waits for nothing that they do behind it.
     pub is_in_round: bool,
@@ -203,6 +206,7 @@ impl ThreadState {
             replays: false,
             counts_commands: true,
             failed_command: None,
+            unfreed_by_modules: UnfreedValues::default(),
             is_in_round: false,
             expiry_ms: 0,
             opens_gate_in_scripts: false,

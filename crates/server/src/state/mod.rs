@@ -546,16 +546,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns `true` if this server deletes expired keys: it follows no primary, imports nothing, no pause holds writes
-    /// back, and no module gives way to clients in the middle of a command. The result holds until the thread passes the
-    /// gate again.
+    /// Returns `true` if this server deletes expired keys: it follows no primary, imports nothing, no pause holds
+    /// writes back, and no module gives way to clients in the middle of a command. The result holds until the thread
+    /// passes the gate again.
     pub fn may_delete_expired(&self, now_ms: u64) -> bool {
         let is_held_back = self.replication.state_bits().expiry_is_remote() || self.is_module_giving_way();
         !is_held_back && !self.clients.pause.are_writes_paused(now_ms)
     }
 
-    /// Returns `true` while a module gives way to clients in the middle of a command. Nothing changes the data then. The
-    /// result holds until the thread passes the gate again.
+    /// Returns `true` while a module gives way to clients in the middle of a command. Nothing changes the data then.
+    /// The result holds until the thread passes the gate again.
     pub fn is_module_giving_way(&self) -> bool {
         let state = self.replication.state_bits();
         state.contains(crate::replication::ReplicationState::MODULE_BUSY)

@@ -780,3 +780,19 @@ fn a_script_that_is_never_busy_sees_the_time_of_its_start() {
         return start[1] == time[1] and start[2] == time[2]";
     assert_eq!(Client::connect(&server).call(&["EVAL", source, "0"]), ":1");
 }
+
+#[test]
+fn a_script_frees_the_large_values_that_it_replaces_and_deletes() {
+    let server = Server::start(&[]);
+    let source = "local values = {}
+        for i = 1, 1000 do values[i] = string.rep('x', 1000) end
+        for i = 1, 100 do
+            redis.call('set', 'k', string.rep('x', 1000000))
+            redis.call('rpush', 'l', unpack(values))
+            redis.call('del', 'l')
+        end
+        return tonumber(string.match(redis.call('info', 'memory'), 'used_memory:(%d+)'))";
+    let reply = Client::connect(&server).call(&["EVAL", source, "0"]);
+    let used: usize = reply[1..].parse().expect("a number");
+    assert!(used < 64 << 20, "{used} bytes");
+}

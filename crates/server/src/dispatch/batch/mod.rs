@@ -447,8 +447,8 @@ fn is_killed(thread: &ThreadState, connection: &Connection) -> bool {
     thread.has_killed_clients && thread.server.clients.directory.is_killed(connection.client.id)
 }
 
-/// Ends a request that was executed or refused, or goes on elsewhere. If it was announced as waiting for exclusive mode,
-/// it waits no longer, however it came to its end: an announcement that stays delays the scripts of others.
+/// Ends a request that was executed or refused, or goes on elsewhere. If it was announced as waiting for exclusive
+/// mode, it waits no longer, however it came to its end: an announcement that stays delays the scripts of others.
 fn end_request(thread: &ThreadState, plan: &CommandPlan, connection: &mut Connection) {
     withdraw_from_exclusive_mode(thread, connection);
     connection.end_request(plan.end, || plan.is_asking());

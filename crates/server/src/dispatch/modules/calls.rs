@@ -28,7 +28,6 @@ use crate::commands::permission::{self, CommandPermission};
 use crate::dispatch::accounting::{CommandEnd, record_command};
 use crate::dispatch::admit::{REPLAYING_CLIENTS, aof_write_error, rdb_save_error, unknown_command_error};
 use crate::dispatch::command_events::RecordedEnd;
-use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::engine_script::EngineScript;
 use crate::dispatch::notifications::{Caller as NotificationCaller, queue_notifications};
 use crate::dispatch::plan::plan_write_keys;
@@ -58,8 +57,6 @@ use weft_scripting::ScriptFlags;
 
 use super::{ModuleCall, ModuleHost, ModuleSession, SessionAccess, command, filters, key_events};
 
-/// The number of values to be freed after which a call frees the memory that earlier ones left.
-const MAX_UNFREED_VALUES: usize = 1024;
 /// The size of replies up to which their buffer is used again, in bytes.
 const MAX_COPIED_REPLY_BYTES: usize = 16 << 10;
 
@@ -764,10 +761,8 @@ impl ModuleSession<'_, '_> {
         record::log_if_exceeded(&self.thread.server, call.command, thresholds, &ending, || {
             record::logged_command(call.command, call.args, client)
         });
-        let effects = &mut self.thread.effects;
-        if effects.garbage.len() + effects.removed.len() > MAX_UNFREED_VALUES {
-            free_removed_values(effects, &self.thread.server);
-        }
+        let thread = &mut *self.thread;
+        thread.unfreed_by_modules.limit(&mut thread.effects, &thread.server);
         // This is not the end of the command whose code has made the call.
         self.thread.recorded_end = None;
         ending.nanoseconds

@@ -58,8 +58,8 @@ fn lend_sessions(server: &Arc<Server>) {
     }
 }
 
-/// Returns `true` if no thread of a module gets a session: data are being loaded, or a module gives way to clients in the
-/// middle of a command. The result holds until the thread passes the gate again.
+/// Returns `true` if no thread of a module gets a session: data are being loaded, or a module gives way to clients in
+/// the middle of a command. The result holds until the thread passes the gate again.
 pub(super) fn is_lock_withheld(server: &Server) -> bool {
     server.lacks_data() || server.is_module_giving_way()
 }
@@ -86,8 +86,8 @@ fn lend_once(server: &Arc<Server>, thread: &mut ThreadState, seat: &mut Seat, lo
 /// Lends a session unless that is withheld. Returns `false` then, and if the server ends.
 ///
 /// The home worker stands by, so that calls of the session into modules run there without that the gate is opened for
-/// it: the data that the lock protects would change. Scripts are waited for before: a client of the home worker may have
-/// to stop one.
+/// it: the data that the lock protects would change. Scripts are waited for before: a client of the home worker may
+/// have to stop one.
 fn try_lend(server: &Arc<Server>, thread: &mut ThreadState, seat: &mut Seat, loan: &lending::Loan) -> bool {
     let running = &server.scripting.running;
     running.exclude_runs();

@@ -132,8 +132,8 @@ fn client_that_goes_is_noted() {
     assert_eq!(other.call(&["MODULE", "UNLOAD", "blocking"]), "OK");
 }
 
-/// Clients wait on all workers. While the home worker is busy, their waits end by time or by a thread of the module, and
-/// the clients go.
+/// Clients wait on all workers. While the home worker is busy, their waits end by time or by a thread of the module,
+/// and the clients go.
 #[test]
 fn clients_that_go_when_their_wait_ends_are_freed() {
     for workers in [2, 8] {

@@ -120,8 +120,8 @@ fn a_key_that_is_not_declared_is_an_error() {
     }
 }
 
-/// Sends these commands of the module, each with a key of its own client. Returns the number of jobs that the server has
-/// accepted.
+/// Sends these commands of the module, each with a key of its own client. Returns the number of jobs that the server
+/// has accepted.
 fn add_jobs(port: u16, commands: &'static [&'static str]) -> u64 {
     let clients: Vec<_> = (0..8)
         .map(|number| {

@@ -13,7 +13,6 @@ use crate::commands::server::time;
 use crate::dispatch::accounting::CommandEnd;
 use crate::dispatch::admit::{WRITE_FLAGS, aof_write_error, rdb_save_error};
 use crate::dispatch::command_events::{self, RecordedEnd};
-use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::notifications::{Caller, queue_notifications};
 use crate::dispatch::record::{self, CommandLogThresholds};
 use crate::dispatch::request::CommandCall;
@@ -42,8 +41,6 @@ const MAX_SCRIPT_WAIT: Duration = Duration::from_secs(1);
 const MAX_EXCLUSIVE_SCRIPT_WAIT: Duration = Duration::from_micros(100);
 /// The time of commands after which the run is checked, in nanoseconds.
 const MAX_UNCHECKED_NS: u64 = 100_000;
-/// The number of values to be freed after which a script frees the memory that its commands left.
-const MAX_UNFREED_VALUES: usize = 1024;
 /// The maximum number of expired keys that are remembered per script; further ones are found again later.
 const MAX_EXPIRED_KEYS: usize = 1024;
 
@@ -389,10 +386,7 @@ impl Runner<'_, '_, '_> {
             }
         }
         self.check_time(nanoseconds);
-        let effects = &mut self.thread.effects;
-        if effects.garbage.len() + effects.removed.len() > MAX_UNFREED_VALUES {
-            free_removed_values(effects, &self.thread.server);
-        }
+        self.unfreed.limit(&mut self.thread.effects, &self.thread.server);
         self.thread.effects.expired.truncate(MAX_EXPIRED_KEYS);
         // The worker may sleep without this mail, and this script may run for long.
         wake_workers(&self.thread.server, &mut self.thread.effects);

@@ -43,6 +43,8 @@ use weft_scripting::{
     CallResult, CurrentRun, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, ScriptWords, StopReason,
 };
 
+use crate::dispatch::unfreed_values::UnfreedValues;
+
 /// The interval at which a script of a file that is being loaded lets other threads pass the gate.
 const GATE_RELEASE_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum number of records that are held back until a script has written. In a simulation, which may stall a
@@ -155,6 +157,8 @@ pub struct Runner<'r, 'h, 'p> {
     pub(super) dirty_before_call: u64,
     /// The time that its commands have taken since the run was last checked between two of them.
     unchecked_ns: u64,
+    /// The values that its commands have left to be freed.
+    unfreed: UnfreedValues,
     /// Entries of the command log and of ACL LOG, held back like the outcomes of commands.
     pending_logs: Vec<PendingLog>,
     /// The reading of the thread's timer at the start of the run.
@@ -234,6 +238,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             command_count: 0,
             dirty_before_call: 0,
             unchecked_ns: 0,
+            unfreed: UnfreedValues::left_before(&thread.effects),
             pending_logs: Vec::new(),
             thread,
         }
