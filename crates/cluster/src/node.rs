@@ -7,7 +7,8 @@ use super::slot_set::SlotSet;
 /// The length of a node ID in bytes.
 pub const NODE_ID_BYTES: usize = 40;
 
-/// The ID of a node or a shard: 40 hexadecimal digits.
+/// The ID of a node or a shard: 40 digits and lowercase letters. Servers choose hexadecimal digits, and accept others as
+/// Valkey does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId([u8; NODE_ID_BYTES]);
 
@@ -27,16 +28,16 @@ impl NodeId {
     /// Parses an ID. Returns `None` if the bytes are not an ID.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let name: [u8; NODE_ID_BYTES] = bytes.try_into().ok()?;
-        let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
-        name.iter().all(is_digit).then_some(NodeId(name))
+        let is_valid = |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_lowercase();
+        name.iter().all(is_valid).then_some(NodeId(name))
     }
 
-    /// Returns the digits as bytes.
+    /// Returns the characters as bytes.
     pub fn as_bytes(&self) -> &[u8; NODE_ID_BYTES] {
         &self.0
     }
 
-    /// Returns the digits as text.
+    /// Returns the characters as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
@@ -277,6 +278,21 @@ impl Node {
             }
             "" => format!("{} ({}:{})", self.id, self.address.ip, self.address.port()),
             name => format!("{} ({name})", self.id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NodeId;
+
+    #[test]
+    fn an_id_has_digits_and_lowercase_letters() {
+        let id = b"fakenode2234567890fakenode2234567890fa12";
+        assert_eq!(NodeId::parse(id).map(|id| *id.as_bytes()), Some(*id));
+        assert!(NodeId::parse(NodeId::random().as_bytes()).is_some());
+        for wrong in [&id[..39], &[b'A'; 40], &[0; 40], &[b' '; 40]] {
+            assert!(NodeId::parse(wrong).is_none(), "{wrong:?}");
         }
     }
 }
