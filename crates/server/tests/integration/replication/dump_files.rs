@@ -136,7 +136,7 @@ fn a_replica_keeps_its_data_until_the_dump_file_can_be_replaced() {
                        Is a directory";
         wait_until("the replica has tried twice", || {
             let log = std::fs::read_to_string(replica.directory.join("log")).expect("there is a log");
-            log.matches(failure).count() == 2
+            log.matches(failure).count() >= 2
         });
         assert_eq!(client.call(&["KEYS", "*"]), "(of-replica)");
         assert_eq!(
