@@ -7,8 +7,8 @@ use super::slot_set::SlotSet;
 /// The length of a node ID in bytes.
 pub const NODE_ID_BYTES: usize = 40;
 
-/// The ID of a node or a shard: 40 digits and lowercase letters. Servers choose hexadecimal digits, and accept others as
-/// Valkey does.
+/// The ID of a node or a shard: 40 digits and lowercase letters. Servers choose hexadecimal digits, and accept others
+/// as Valkey does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId([u8; NODE_ID_BYTES]);
 
