@@ -128,6 +128,24 @@ static int lock(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
     return start(ctx, argv, argc, lock_often);
 }
 
+static void *yield_under_lock(void *argument) {
+    struct work *work = argument;
+    ValkeyModule_ThreadSafeContextLock(work->ctx);
+    mstime_t end = ValkeyModule_Milliseconds() + work->number;
+    while (ValkeyModule_Milliseconds() < end) {
+        ValkeyModule_Yield(work->ctx, VALKEYMODULE_YIELD_FLAG_CLIENTS, "A thread is busy");
+        usleep(1000);
+    }
+    ValkeyModule_ThreadSafeContextUnlock(work->ctx);
+    end_work(work);
+    return NULL;
+}
+
+/* relied.yield UNUSED MS: starts a thread that locks, and gives way to clients for so long. */
+static int yield_lock(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int argc) {
+    return start(ctx, argv, argc, yield_under_lock);
+}
+
 static void fire(ValkeyModuleCtx *ctx, void *data) {
     fired++;
     ValkeyModule_CreateTimer(ctx, period, fire, data);
@@ -168,6 +186,7 @@ int ValkeyModule_OnLoad(ValkeyModuleCtx *ctx, ValkeyModuleString **argv, int arg
     COMMAND("relied.count", count);
     COMMAND("relied.lock", lock);
     COMMAND("relied.timer", timer);
-    COMMAND("relied.state", state);
+    COMMAND("relied.yield", yield_lock);
+    REQUIRE(ValkeyModule_CreateCommand(ctx, "relied.state", state, "allow-busy", 0, 0, 0));
     return VALKEYMODULE_OK;
 }

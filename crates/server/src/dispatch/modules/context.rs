@@ -73,13 +73,20 @@ impl ModuleSession<'_, '_> {
             server.modules.set_busy_reply(busy_reply);
             server.replication.set_state_bits(ReplicationState::MODULE_BUSY, true);
             self.thread.begin_visible_part();
-            let idle = &mut self.idle;
+            // It serves its connections, if it stands by for this thread.
+            let was_summoned = self.thread.home_standby.take().is_some();
+            let (idle, standby) = (&mut self.idle, &mut self.thread.home_standby);
             // Other threads run commands of their clients meanwhile, if only to refuse them.
             let serve = || match &mut *idle {
                 Some(idle) => idle.serve_meanwhile(),
                 None => serve_idle_turn(),
             };
-            all.open_for(|| server.admit_runs_for(serve));
+            all.open_for(|| {
+                server.admit_runs_for(serve);
+                if was_summoned {
+                    *standby = server.summon_home();
+                }
+            });
             server.replication.set_state_bits(ReplicationState::MODULE_BUSY, false);
             server.modules.set_busy_reply(None);
         }

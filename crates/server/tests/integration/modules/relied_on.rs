@@ -98,6 +98,21 @@ fn a_thread_with_the_lock_may_call_commands_of_modules() {
 }
 
 #[test]
+fn clients_are_served_while_a_thread_with_the_lock_gives_way() {
+    for workers in [1, 2, 8] {
+        let (_server, mut client) = start(workers);
+        assert_eq!(client.call(&["relied.yield", "unused", "1000"]), "OK");
+        wait_until("the thread gives way", || {
+            client.call(&["GET", "k"]) == "BUSY A thread is busy"
+        });
+        // Commands that are allowed meanwhile run at home, too.
+        (0..50).for_each(|_| assert_eq!(state(&mut client, ENDED_THREADS), 0));
+        wait_until("the thread has ended", || state(&mut client, ENDED_THREADS) == 1);
+        assert_eq!(client.call(&["GET", "k"]), "-");
+    }
+}
+
+#[test]
 fn threads_do_not_get_the_lock_while_a_replica_loads() {
     let primary = Server::start(&["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"]);
     let mut writer = Client::connect(primary.port);
