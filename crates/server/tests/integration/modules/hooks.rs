@@ -332,6 +332,8 @@ fn modules_see_clients_come_and_go() {
     for workers in [1, 4] {
         let server = start(workers, "hooks");
         let mut admin = Client::connect(server.port);
+        // The end of a connection of the start would be an event, too.
+        wait_until("no other client is left", || admin.info("connected_clients") == "1");
         subscribe(&mut admin, &[CLIENT_CHANGE]);
         let mut client = Client::connect(server.port);
         client.call(&["PING"]);
