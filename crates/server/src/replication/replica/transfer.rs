@@ -23,6 +23,7 @@ use std::time::Duration;
 use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, ReplicationOffset, RoleEpoch, SlotIndex, ThreadIndex};
 
+use super::RECONNECT_DELAY;
 use super::libraries::load_libraries;
 use super::link::{LinkFailure, PrimaryLink};
 use super::load_plan::{LoadPlan, load_plan};
@@ -362,8 +363,13 @@ fn load_from_file(
 ) -> Result<(LoadedDump, LoadingState), LinkFailure> {
     let temporary = TemporaryDump::choose();
     receive_into_file(link, extent, temporary.path().as_path())?;
-    if !server.config.boolean(id::APPENDONLY) {
-        temporary.check_publishable(server)?;
+    if !server.config.boolean(id::APPENDONLY)
+        && let Err(failure) = temporary.check_publishable(server)
+    {
+        // The next dump would fail as well, and each of them costs the primary much.
+        let role_epoch = link.role_epoch();
+        server.replication.sleep_in_role_epoch(role_epoch, RECONNECT_DELAY);
+        return Err(failure);
     }
     let file = File::open(temporary.path())
         .map_err(|error| LinkFailure::from_io_error("Opening the DB of the PRIMARY", &error))?;
