@@ -6,12 +6,15 @@ use std::time::Duration;
 use fastrand::Rng;
 use weft_os::scheduler;
 use weft_os::thread;
+use weft_server::simulation::slot_with_hash_seed;
 
 use crate::bound::Bound;
 use crate::client::{Client, connect};
 use crate::operation;
 use crate::reply::SeenReply;
 
+/// The `hash-seed` of servers whose expired keys are watched. With it the slots of keys are known.
+pub const HASH_SEED: &str = "due-keys";
 /// The number of keys whose slots no script holds for long.
 const OTHER_KEYS: usize = 4;
 /// The bound within which the server must have deleted these, from the start of the script on.
@@ -35,7 +38,7 @@ impl DueKeys {
             held: operation::string(string),
         };
         keys.ask("SELECT 9")?;
-        let mut names: Vec<String> = (0..OTHER_KEYS).map(|number| format!("due:{number}")).collect();
+        let mut names = names_in_other_slots(&keys.held);
         names.push(keys.held.clone());
         for name in names {
             keys.ask(&format!("SET {name} x PX {}", random.u32(2..7)))?;
@@ -73,4 +76,11 @@ impl DueKeys {
         let reply = self.client.ask_text(request);
         reply.map_err(|end| format!("the client whose keys expire: {request}: {end:?}"))
     }
+}
+
+/// Names of keys that are not in the slot of the given key.
+fn names_in_other_slots(held: &str) -> Vec<String> {
+    let slot = |name: &str| slot_with_hash_seed(HASH_SEED, name);
+    let names = (0..).map(|number| format!("due:{number}"));
+    names.filter(|name| slot(name) != slot(held)).take(OTHER_KEYS).collect()
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use fastrand::Rng;
 
+use crate::due_keys;
 use crate::mix::{OperationKind as Kind, OperationMix};
 use crate::modules;
 use crate::operation::KEYS_PER_TYPE;
@@ -680,6 +681,9 @@ impl RunPlan {
             // From what is drawn already, so that the seeds stay what they are.
             let words = modules::arguments(self.clients + self.workers, self.may_have_home_events());
             arguments.extend(words.into_iter().map(OsString::from));
+        }
+        if self.watches_expiry() {
+            arguments.extend(["--hash-seed", due_keys::HASH_SEED].map(OsString::from));
         }
         arguments
     }
