@@ -19,7 +19,10 @@
 //!    with an older epoch.
 //! 3. A primary grants no vote to a replica whose configuration epoch of the slots is older than the one it knows.
 //! 4. Each vote is counted once, even if it is sent twice.
-//! 5. A replica without the data of its primary, because a full synchronisation has begun and not ended, is no
+//! 5. A node that imports slots from a primary takes them over only once no replica of it may win an election. A
+//! primary    of Weft gives no slots away meanwhile, one of Valkey does; then the writes that the new primary accepts
+//! before it    hears of the takeover would be lost.
+//! 6. A replica without the data of its primary, because a full synchronisation has begun and not ended, is no
 //!    candidate unless an operator forces it (FORCE, TAKEOVER).
 
 use weft_base::SlotIndex;
@@ -98,6 +101,15 @@ pub struct Election {
     /// The epoch of the election.
     pub epoch: u64,
     last_logged: Option<(FailoverObstacle, u64)>,
+}
+
+/// An election of a replica of another node, in which votes were requested.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WitnessedElection {
+    /// Its epoch.
+    epoch: u64,
+    /// The time at which it has certainly ended, in milliseconds since the Unix epoch.
+    ends_ms: u64,
 }
 
 impl Election {
@@ -396,13 +408,19 @@ impl ClusterState {
 
     // ---- the voter --------------------------------------------------------------------------------------------------
     /// Votes for a replica that wants to take over from its primary, if it is entitled to the vote.
-    pub(super) fn consider_vote(&mut self, id: NodeId, request: &Header) {
-        if !self.me().has_vote() {
-            return;
-        }
+    pub(super) fn consider_vote(&mut self, id: NodeId, request: &Header, now_ms: u64) {
         let Some(node) = self.nodes.get(&id) else {
             return;
         };
+        if let Some(primary) = node.primary {
+            let ends_ms = now_ms.saturating_add(self.election_timeout_ms());
+            self.elections.retain(|_, election| election.ends_ms > now_ms);
+            let epoch = request.current_epoch;
+            self.elections.insert(primary, WitnessedElection { epoch, ends_ms });
+        }
+        if !self.me().has_vote() {
+            return;
+        }
         let (named, link) = (node.log_name(), node.link);
         if !self.is_safe_to_vote {
             log::warn!("Failover auth denied to {named}: it is not safe to vote in this moment)");
@@ -424,6 +442,17 @@ impl ClusterState {
             self.send(link, &BusMessage::Vote(self.header()));
         }
         log::info!("Failover auth granted to {named} for epoch {}", self.current_epoch);
+    }
+
+    /// Returns `true` if a replica of the primary has requested votes so recently that it may still win. This node's
+    /// own vote does not matter: others may have voted for it.
+    pub fn may_lose_election(&self, primary: NodeId, now_ms: u64) -> bool {
+        let Some(election) = self.elections.get(&primary) else {
+            return false;
+        };
+        // A primary with a newer configuration epoch has its slots after that election, or by one of its own.
+        let config_epoch = self.nodes.get(&primary).map_or(0, |node| node.config_epoch);
+        config_epoch < election.epoch && now_ms < election.ends_ms
     }
 
     /// Returns the reason for which a replica gets no vote, or `None` if it gets one.

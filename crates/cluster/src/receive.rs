@@ -47,7 +47,7 @@ impl ClusterState {
             } if sender.is_some() => self.deliver_published(sharded, channel, payload),
             BusMessage::VoteRequest(header) => {
                 if let Some(id) = sender {
-                    self.consider_vote(id, &header);
+                    self.consider_vote(id, &header, now_ms);
                 }
             }
             BusMessage::Vote(header) => {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::election::Election;
+use super::election::{Election, WitnessedElection};
 use super::manual_failover::ManualFailover;
 use super::node::{LinkId, Node, NodeFlags, NodeId};
 use super::settings::ClusterSettings;
@@ -209,6 +209,8 @@ pub struct ClusterState {
     pub current_epoch: u64,
     /// The epoch in which this node last voted.
     pub last_vote_epoch: u64,
+    /// The primaries whose replicas have requested votes, and the last election of each.
+    pub(super) elections: BTreeMap<NodeId, WitnessedElection>,
     /// `true` if commands are accepted.
     pub is_up: bool,
     /// The number of primaries with slots.
@@ -298,6 +300,7 @@ impl ClusterState {
             is_handing_over_on_shutdown: false,
             needs_full_sync: false,
             must_announce: false,
+            elections: BTreeMap::new(),
             forgotten: BTreeMap::new(),
             settings,
             todo: DeferredActions::default(),

@@ -116,6 +116,7 @@ fn a_primary_votes_once_per_epoch_even_after_a_crash() {
     net.rounds(40);
     let failed = net.nodes[0].myself;
     assert!(net.nodes[1].nodes[&failed].has_failed());
+    let now_ms = net.now_ms;
     let votes = |net: &mut SimulatedCluster, from: usize, epoch: u64| {
         let header = Header {
             current_epoch: epoch,
@@ -125,7 +126,7 @@ fn a_primary_votes_once_per_epoch_even_after_a_crash() {
         let voter = &mut net.nodes[1];
         voter.current_epoch = voter.current_epoch.max(epoch);
         voter.actions.clear();
-        voter.consider_vote(id, &header);
+        voter.consider_vote(id, &header, now_ms);
         voter.actions.len() == 1
     };
     let epoch = net.nodes[1].current_epoch + 1;
@@ -179,7 +180,7 @@ fn a_replica_with_an_old_config_epoch_gets_no_vote() {
     net.unreachable.push(0);
     net.rounds(40);
     let (id, failed) = (net.nodes[3].myself, net.nodes[0].myself);
-    let mut request = net.nodes[3].header();
+    let (mut request, now_ms) = (net.nodes[3].header(), net.now_ms);
     let voter = &mut net.nodes[1];
     request.current_epoch = voter.current_epoch + 1;
     voter.current_epoch += 1;
@@ -189,7 +190,7 @@ fn a_replica_with_an_old_config_epoch_gets_no_vote() {
     request.config_epoch = known - 1;
     let refusal = voter.vote_refusal(&voter.nodes[&id], &request).expect("it is refused");
     assert!(refusal.reason.contains("reqConfigEpoch"), "{}", refusal.reason);
-    voter.consider_vote(id, &request);
+    voter.consider_vote(id, &request, now_ms);
     net.settle();
     // It learns the epoch with the refusal.
     assert_eq!(net.nodes[3].nodes[&failed].config_epoch, known);
@@ -512,5 +513,32 @@ fn the_best_replica_requests_votes_although_its_primary_may_seem_to_be_up() {
         for switches in requests {
             assert_eq!(switches & switch::FORCED != 0, is_forced, "with the offset {offset}");
         }
+    }
+}
+
+#[test]
+fn a_primary_may_lose_an_election_until_it_is_decided_or_over() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    let (old, new) = (net.nodes[0].myself, net.nodes[3].myself);
+    let may_lose = |net: &SimulatedCluster, primary: NodeId| net.nodes[1].may_lose_election(primary, net.now_ms);
+    assert!(!may_lose(&net, old));
+    // The replica requests votes, and nobody answers in time.
+    net.nodes[3].request_votes();
+    net.nodes[3].settings.replica_no_failover = true;
+    net.settle();
+    assert!(may_lose(&net, old) && !may_lose(&net, new));
+    let timeout_ms = net.nodes[1].election_timeout_ms();
+    assert!(!net.nodes[1].may_lose_election(old, net.now_ms + timeout_ms));
+    // Both fail over to one another.
+    net.nodes[3].settings.replica_no_failover = false;
+    for (from, to, candidate) in [(old, new, 3), (new, old, 0)] {
+        let now_ms = net.now_ms;
+        let begun = net.nodes[candidate].begin_failover(FailoverMode::Force, "", now_ms);
+        begun.expect("it is a replica");
+        net.settle();
+        net.rounds(20);
+        assert!(net.nodes[candidate].me().has_vote());
+        assert!(!may_lose(&net, to), "it has won");
+        assert_eq!(net.nodes[1].nodes[&from].primary, Some(to));
     }
 }

@@ -168,7 +168,8 @@ pub struct Takeover<'t, R> {
 
 /// Takes slots over in exclusive mode: their keys become visible together with the view that makes this node their
 /// owner. Returns `None` without a change while a script runs on a separate thread, or a replica takes over from this
-/// node: it would not know of the slots.
+/// node: it would not know of the slots. The same holds while a replica may take over from the present owner, since
+/// writes that it accepts before it hears of the new owner would be lost.
 ///
 /// The file is written before any command runs: after a crash, this node would otherwise delete keys that were written
 /// in the meantime. Other nodes hear of the change only when it is confirmed, since the state is locked until then. So
@@ -187,8 +188,11 @@ pub fn try_take_over<R>(
     let result = {
         let file = cluster.lock_file();
         let mut state = lock_state(server, cluster);
-        let result = (!state.is_handing_over()).then(|| {
-            let source = (takeover.check)(&state)?;
+        let source = (takeover.check)(&state);
+        let must_wait = |source: &NodeId| state.is_handing_over() || state.may_lose_election(*source, unix_ms());
+        let may_decide = !source.as_ref().is_ok_and(must_wait);
+        let result = may_decide.then(|| {
+            let source = source?;
             state.take_over_slots(takeover.slots);
             let is_saved = file.save(&mut state).is_ok() || !must_save(server);
             let confirmed = (takeover.confirm)(is_saved);

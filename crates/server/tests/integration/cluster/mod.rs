@@ -6,6 +6,7 @@ mod late_bus;
 mod leftover_keys;
 mod migration;
 mod migration_data;
+mod migration_elections;
 mod migration_peers;
 mod migration_requests;
 mod modules;
