@@ -177,7 +177,7 @@ pub(super) fn run_with_handler<'p>(
     record::log_if_exceeded(&thread.server, command, thresholds, &ending, || {
         record::logged_command(command, args, client)
     });
-    if thread.counts_keys {
+    if thread.counts_keys && must_count_keys(thread, keys.len()) {
         count_keys(thread, request, keys, client, input, &ending);
     }
     match next_step {
@@ -196,6 +196,12 @@ pub(super) fn run_with_handler<'p>(
             Outcome::After(other)
         }
     }
+}
+
+/// Returns `true` if a command is counted for its slot, or one of its keys is sampled.
+#[inline]
+fn must_count_keys(thread: &mut ThreadState, keys: usize) -> bool {
+    thread.tunables.slot_stats || !thread.hot_key_sampler.pass_over(keys)
 }
 
 /// Counts a command that has run for the slot of its keys, and samples the keys, if that is enabled.

@@ -106,7 +106,7 @@ struct KeySketch {
     counters: Vec<KeyCounter>,
     /// The indexes of the counters as a binary heap: no count is smaller than that of its parent.
     heap: Vec<usize>,
-    by_key: HashMap<(DbIndex, u64), usize>,
+    by_key: HashMap<(DbIndex, u64), usize, ahash::RandomState>,
     samples: u64,
     nanoseconds: u64,
 }
@@ -117,7 +117,7 @@ impl KeySketch {
             session,
             counters: Vec::new(),
             heap: Vec::new(),
-            by_key: HashMap::new(),
+            by_key: HashMap::default(),
             samples: 0,
             nanoseconds: 0,
         }
@@ -448,6 +448,17 @@ impl HotKeySampler {
     fn begin_session(&mut self, session: u64) {
         self.session = session;
         self.countdown = self.interval() - 1;
+    }
+
+    /// Counts the uses of a command if none of them is sampled, as with most commands. Otherwise returns `false`, and the
+    /// caller calls [`Self::sample`].
+    #[inline]
+    pub fn pass_over(&mut self, uses: usize) -> bool {
+        let are_passed = uses <= self.countdown;
+        if are_passed {
+            self.countdown -= uses;
+        }
+        are_passed
     }
 
     /// Calls `sample` with the session and the index of each use that is sampled, of `uses` uses.

@@ -225,6 +225,15 @@ struct LatencyRow {
     buckets: [statistics::AtomicU64; BUCKETS],
     /// The sum of the samples, in nanoseconds.
     nanoseconds: statistics::AtomicU64,
+    /// What the buckets and the sum were at the last reset. Another thread resets them, so it may not write to them: the
+    /// thread that counts would bring back what it has just read.
+    baselines: OnceLock<Box<LatencyBaselines>>,
+}
+
+/// The buckets of a row and its sum at the last reset.
+struct LatencyBaselines {
+    buckets: [statistics::AtomicU64; BUCKETS],
+    nanoseconds: statistics::AtomicU64,
 }
 
 impl LatencyRow {
@@ -232,6 +241,7 @@ impl LatencyRow {
         LatencyRow {
             buckets: [const { statistics::AtomicU64::new(0) }; BUCKETS],
             nanoseconds: statistics::AtomicU64::new(0),
+            baselines: OnceLock::new(),
         }
     }
 
@@ -245,9 +255,33 @@ impl LatencyRow {
     }
 
     fn reset(&self) {
-        for figure in self.buckets.iter().chain([&self.nanoseconds]) {
-            figure.store(0, Ordering::Relaxed);
+        let create = || {
+            Box::new(LatencyBaselines {
+                buckets: [const { statistics::AtomicU64::new(0) }; BUCKETS],
+                nanoseconds: statistics::AtomicU64::new(0),
+            })
+        };
+        let baselines = self.baselines.get_or_init(create);
+        let figures = self.buckets.iter().chain([&self.nanoseconds]);
+        let at_reset = baselines.buckets.iter().chain([&baselines.nanoseconds]);
+        for (figure, at_reset) in figures.zip(at_reset) {
+            at_reset.store(figure.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+    }
+
+    /// Returns the number of samples in a bucket since the last reset.
+    fn count(&self, bucket: usize) -> u64 {
+        let baseline = |baselines: &Box<LatencyBaselines>| baselines.buckets[bucket].load(Ordering::Relaxed);
+        // A reset may come in between.
+        let baseline = self.baselines.get().map_or(0, baseline);
+        self.buckets[bucket].load(Ordering::Relaxed).saturating_sub(baseline)
+    }
+
+    /// Returns the sum of the samples since the last reset, in nanoseconds.
+    fn sum_ns(&self) -> u64 {
+        let baseline = |baselines: &Box<LatencyBaselines>| baselines.nanoseconds.load(Ordering::Relaxed);
+        let baseline = self.baselines.get().map_or(0, baseline);
+        self.nanoseconds.load(Ordering::Relaxed).saturating_sub(baseline)
     }
 }
 
@@ -432,12 +466,12 @@ impl Metrics {
                 total: 0,
                 nanoseconds: 0,
             });
-            for (sum, bucket) in sums.counts.iter_mut().zip(&row.buckets) {
-                let count = bucket.load(Ordering::Relaxed);
+            for (bucket, sum) in sums.counts.iter_mut().enumerate() {
+                let count = row.count(bucket);
                 *sum += count;
                 sums.total += count;
             }
-            sums.nanoseconds += row.nanoseconds.load(Ordering::Relaxed);
+            sums.nanoseconds += row.sum_ns();
         }
         histogram.filter(|histogram| histogram.total > 0)
     }
@@ -629,6 +663,26 @@ mod tests {
         let histogram = metrics.histogram(0).expect("it ran");
         assert_eq!(histogram.counts_below_powers(&[8, 10, 20, 31]), [3, 6, 8, 9]);
         assert_eq!((histogram.total, histogram.nanoseconds), (9, samples.iter().sum()));
+    }
+
+    #[test]
+    fn a_reset_writes_nothing_that_the_counting_thread_writes() {
+        let metrics = Metrics::new(1, 1, 0);
+        metrics.record_latency(ThreadIndex::new(0), 0, 100);
+        let row = metrics.latency_rows(0).next().expect("it has a row");
+        let bucket = &row.buckets[bucket_of(100)];
+        for resets in 1..4 {
+            metrics.reset_histogram(0);
+            assert!(metrics.histogram(0).is_none());
+            assert_eq!(
+                bucket.load(Ordering::Relaxed),
+                resets,
+                "the thread may be about to store the next number"
+            );
+            metrics.record_latency(ThreadIndex::new(0), 0, 100);
+            let histogram = metrics.histogram(0).expect("it ran");
+            assert_eq!((histogram.total, histogram.nanoseconds), (1, 100));
+        }
     }
 
     #[test]

@@ -205,7 +205,7 @@ fn record_end(
     if thread.tunables.slot_stats {
         slot_stats::count_plan(thread, request, keys, client, input, &ending);
     }
-    if thread.hot_key_sampler.is_on() {
+    if thread.hot_key_sampler.is_on() && !thread.hot_key_sampler.pass_over(keys.len()) {
         hot_keys::sample_keys(thread, request.call(input, client.db), keys, ending.nanoseconds);
     }
 }

@@ -369,7 +369,8 @@ impl Runner<'_, '_, '_> {
         if self.thread.tunables.slot_stats {
             self.count_reply_for_slot(command, *args);
         }
-        if self.thread.hot_key_sampler.is_on() {
+        let sampler = &mut self.thread.hot_key_sampler;
+        if sampler.is_on() && !sampler.pass_over(self.buffers.planned.len()) {
             let db = self.client.db;
             let args = *args;
             let call = CommandCall { command, args, db };
