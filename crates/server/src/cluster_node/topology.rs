@@ -180,7 +180,13 @@ pub fn try_take_over<R>(
     seat: &mut Seat,
     takeover: &Takeover<'_, R>,
 ) -> Option<Result<(), R>> {
-    if !server.scripting.running.try_exclude_runs(Requester::SlotTakeover) {
+    let must_wait = |state: &ClusterState| {
+        let source = (takeover.check)(state);
+        source.is_ok_and(|source| state.is_handing_over() || state.may_lose_election(source, unix_ms()))
+    };
+    // The caller tries again soon, so it does not close the gate in vain each time.
+    let is_early = must_wait(&lock_state(server, cluster));
+    if is_early || !server.scripting.running.try_exclude_runs(Requester::SlotTakeover) {
         return None;
     }
     let thread_index = ThreadIndex::new(seat.index());
@@ -188,11 +194,9 @@ pub fn try_take_over<R>(
     let result = {
         let file = cluster.lock_file();
         let mut state = lock_state(server, cluster);
-        let source = (takeover.check)(&state);
-        let must_wait = |source: &NodeId| state.is_handing_over() || state.may_lose_election(*source, unix_ms());
-        let may_decide = !source.as_ref().is_ok_and(must_wait);
+        let may_decide = !must_wait(&state);
         let result = may_decide.then(|| {
-            let source = source?;
+            let source = (takeover.check)(&state)?;
             state.take_over_slots(takeover.slots);
             let is_saved = file.save(&mut state).is_ok() || !must_save(server);
             let confirmed = (takeover.confirm)(is_saved);

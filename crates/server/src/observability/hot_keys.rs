@@ -450,8 +450,8 @@ impl HotKeySampler {
         self.countdown = self.interval() - 1;
     }
 
-    /// Counts the uses of a command if none of them is sampled, as with most commands. Otherwise returns `false`, and the
-    /// caller calls [`Self::sample`].
+    /// Counts the uses of a command if none of them is sampled, as with most commands. Otherwise returns `false`, and
+    /// the caller calls [`Self::sample`].
     #[inline]
     pub fn pass_over(&mut self, uses: usize) -> bool {
         let are_passed = uses <= self.countdown;

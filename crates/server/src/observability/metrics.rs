@@ -225,8 +225,8 @@ struct LatencyRow {
     buckets: [statistics::AtomicU64; BUCKETS],
     /// The sum of the samples, in nanoseconds.
     nanoseconds: statistics::AtomicU64,
-    /// What the buckets and the sum were at the last reset. Another thread resets them, so it may not write to them: the
-    /// thread that counts would bring back what it has just read.
+    /// What the buckets and the sum were at the last reset. Another thread resets them, so it may not write to them:
+    /// the thread that counts would bring back what it has just read.
     baselines: OnceLock<Box<LatencyBaselines>>,
 }
 

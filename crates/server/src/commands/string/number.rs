@@ -7,7 +7,7 @@ use weft_table::{NewValue, ValueRef};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::string::bytes::with_bytes;
-use crate::keyspace::access::ExpiryUpdate;
+use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The commands on strings as numbers, and their handlers.
@@ -42,25 +42,31 @@ fn decrby(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn add_integer(ctx: &mut Context<'_, '_>, increment: i64) -> CommandResult {
     let mut key = ctx.keys.write(0);
-    let before = match key.entry().map(|entry| entry.value()) {
-        None => Ok(0),
-        Some(ValueRef::Int(number)) => Ok(number),
-        Some(value) => with_bytes(value, parse_i64).and_then(|number| number.ok_or(CommandError::NOT_AN_INTEGER)),
+    let sum = match key.add_to_integer(increment) {
+        Some(sum) => sum,
+        None => create_or_convert_integer(&mut key, increment)?,
     };
-    let after = before.and_then(|before| {
-        before
-            .checked_add(increment)
-            .ok_or(CommandError::constant("ERR increment or decrement would overflow"))
-    });
-    match after {
-        Ok(after) => {
-            key.set(NewValue::Int(after), ExpiryUpdate::Keep);
-            key.changed(KeyspaceEvent::string("incrby"));
-            ctx.reply.integer(after);
-            Ok(())
-        }
-        Err(error) => Err(error),
-    }
+    key.changed(KeyspaceEvent::string("incrby"));
+    ctx.reply.integer(sum);
+    Ok(())
+}
+
+/// Adds to a value that is missing or not stored as an integer. Returns the sum.
+///
+/// # Errors
+/// Those of INCRBY.
+#[cold]
+fn create_or_convert_integer(key: &mut KeyWrite<'_>, increment: i64) -> Result<i64, CommandError> {
+    let before = match key.entry().map(|entry| entry.value()) {
+        None => 0,
+        Some(ValueRef::Int(number)) => number,
+        Some(value) => with_bytes(value, parse_i64)?.ok_or(CommandError::NOT_AN_INTEGER)?,
+    };
+    let sum = before
+        .checked_add(increment)
+        .ok_or(CommandError::constant("ERR increment or decrement would overflow"))?;
+    key.set(NewValue::Int(sum), ExpiryUpdate::Keep);
+    Ok(sum)
 }
 
 fn incrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {

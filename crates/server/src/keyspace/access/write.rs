@@ -307,6 +307,22 @@ impl KeyWrite<'_> {
         }
     }
 
+    /// Adds to the value if it is stored as an integer, with a single lookup, and returns the sum. Returns `None`
+    /// without a change if there is no such value, or if the sum is out of range.
+    #[inline]
+    pub fn add_to_integer(&mut self, increment: i64) -> Option<i64> {
+        let mut entry = self.table.find_mut(self.hash, self.name)?;
+        touch_once(&self.is_touch_pending, self.access, entry.as_ref());
+        let ValueRef::Int(before) = entry.as_ref().value() else {
+            return None;
+        };
+        let sum = before.checked_add(increment)?;
+        let freed = entry.set_value(NewValue::Int(sum));
+        self.effects.discard(freed);
+        self.is_modified = true;
+        Some(sum)
+    }
+
     /// Puts a string into the place of the entry, as if the entry was deleted before.
     pub fn replace_with_string(&mut self, bytes: &[u8]) {
         let observes = Hooks::RECORDS_EVENTS
