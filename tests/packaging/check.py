@@ -148,6 +148,11 @@ def portable_server_needs_only_old_libraries(place):
     symbols = output_of(tool("objdump"), "--dynamic-syms", program)
     versions = {tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([0-9.]+)", symbols)}
     assert versions and max(versions) <= (2, 28), max(versions)
+    # Modules find these, and nothing that libraries of theirs may have under the same name.
+    defined = {line.split()[-1] for line in symbols.splitlines() if line and ".text" in line}
+    assert {"VM_CallArgv", "VM_CallArgvAbort", "VM_ReplyRaw"} <= defined, defined
+    assert not [name for name in defined if name.startswith("lua")], defined
+    assert "weft_symbols" not in output_of(tool("objdump"), "--private-headers", program)
     path = place.file("socket")
     place.start(program, "--port", "0", "--unixsocket", path)
     wait_until(lambda: os.path.exists(path) and is_answering(path), "the server answers")
