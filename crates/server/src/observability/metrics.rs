@@ -271,16 +271,20 @@ impl LatencyRow {
 
     /// Returns the number of samples in a bucket since the last reset.
     fn count(&self, bucket: usize) -> u64 {
-        let baseline = |baselines: &Box<LatencyBaselines>| baselines.buckets[bucket].load(Ordering::Relaxed);
         // A reset may come in between.
-        let baseline = self.baselines.get().map_or(0, baseline);
+        let baseline = match self.baselines.get() {
+            Some(baselines) => baselines.buckets[bucket].load(Ordering::Relaxed),
+            None => 0,
+        };
         self.buckets[bucket].load(Ordering::Relaxed).saturating_sub(baseline)
     }
 
     /// Returns the sum of the samples since the last reset, in nanoseconds.
     fn sum_ns(&self) -> u64 {
-        let baseline = |baselines: &Box<LatencyBaselines>| baselines.nanoseconds.load(Ordering::Relaxed);
-        let baseline = self.baselines.get().map_or(0, baseline);
+        let baseline = match self.baselines.get() {
+            Some(baselines) => baselines.nanoseconds.load(Ordering::Relaxed),
+            None => 0,
+        };
         self.nanoseconds.load(Ordering::Relaxed).saturating_sub(baseline)
     }
 }
