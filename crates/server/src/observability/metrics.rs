@@ -225,15 +225,11 @@ struct LatencyRow {
     buckets: [statistics::AtomicU64; BUCKETS],
     /// The sum of the samples, in nanoseconds.
     nanoseconds: statistics::AtomicU64,
-    /// What the buckets and the sum were at the last reset. Another thread resets them, so it may not write to them:
-    /// the thread that counts would bring back what it has just read.
-    baselines: OnceLock<Box<LatencyBaselines>>,
-}
-
-/// The buckets of a row and its sum at the last reset.
-struct LatencyBaselines {
-    buckets: [statistics::AtomicU64; BUCKETS],
-    nanoseconds: statistics::AtomicU64,
+    /// The number of resets that were requested. Any thread requests them.
+    requested_resets: statistics::AtomicU64,
+    /// The number of them that the thread has carried out. Until then the figures do not count. Another thread cannot
+    /// set them to zero: the one that counts would bring back what it has just read.
+    completed_resets: statistics::AtomicU64,
 }
 
 impl LatencyRow {
@@ -241,12 +237,17 @@ impl LatencyRow {
         LatencyRow {
             buckets: [const { statistics::AtomicU64::new(0) }; BUCKETS],
             nanoseconds: statistics::AtomicU64::new(0),
-            baselines: OnceLock::new(),
+            requested_resets: statistics::AtomicU64::new(0),
+            completed_resets: statistics::AtomicU64::new(0),
         }
     }
 
+    /// Only the thread of the row may call this.
     #[inline]
     fn record(&self, nanoseconds: u64) {
+        if self.is_outdated() {
+            self.complete_reset();
+        }
         let add = |figure: &statistics::AtomicU64, delta: u64| {
             figure.store(figure.load(Ordering::Relaxed).wrapping_add(delta), Ordering::Relaxed);
         };
@@ -254,38 +255,24 @@ impl LatencyRow {
         add(&self.nanoseconds, nanoseconds);
     }
 
-    fn reset(&self) {
-        let create = || {
-            Box::new(LatencyBaselines {
-                buckets: [const { statistics::AtomicU64::new(0) }; BUCKETS],
-                nanoseconds: statistics::AtomicU64::new(0),
-            })
-        };
-        let baselines = self.baselines.get_or_init(create);
-        let figures = self.buckets.iter().chain([&self.nanoseconds]);
-        let at_reset = baselines.buckets.iter().chain([&baselines.nanoseconds]);
-        for (figure, at_reset) in figures.zip(at_reset) {
-            at_reset.store(figure.load(Ordering::Relaxed), Ordering::Relaxed);
+    fn request_reset(&self) {
+        self.requested_resets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the figures are those of before a reset.
+    #[inline]
+    fn is_outdated(&self) -> bool {
+        let completed = self.completed_resets.load(Ordering::Acquire);
+        completed != self.requested_resets.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn complete_reset(&self) {
+        let requested = self.requested_resets.load(Ordering::Relaxed);
+        for figure in self.buckets.iter().chain([&self.nanoseconds]) {
+            figure.store(0, Ordering::Relaxed);
         }
-    }
-
-    /// Returns the number of samples in a bucket since the last reset.
-    fn count(&self, bucket: usize) -> u64 {
-        // A reset may come in between.
-        let baseline = match self.baselines.get() {
-            Some(baselines) => baselines.buckets[bucket].load(Ordering::Relaxed),
-            None => 0,
-        };
-        self.buckets[bucket].load(Ordering::Relaxed).saturating_sub(baseline)
-    }
-
-    /// Returns the sum of the samples since the last reset, in nanoseconds.
-    fn sum_ns(&self) -> u64 {
-        let baseline = match self.baselines.get() {
-            Some(baselines) => baselines.nanoseconds.load(Ordering::Relaxed),
-            None => 0,
-        };
-        self.nanoseconds.load(Ordering::Relaxed).saturating_sub(baseline)
+        self.completed_resets.store(requested, Ordering::Release);
     }
 }
 
@@ -379,6 +366,11 @@ impl Metrics {
         (row, index)
     }
 
+    /// Allocates the row of a thread before it runs a command.
+    pub fn create_command_row(&self, thread_index: ThreadIndex) {
+        self.command_row(thread_index, 0);
+    }
+
     /// Returns the rows of the threads that have run commands, without those of modules.
     fn used_command_rows(&self) -> impl Iterator<Item = &CommandRow> {
         self.command_rows.iter().filter_map(|row| row.get().map(Box::as_ref))
@@ -464,25 +456,25 @@ impl Metrics {
     /// Returns the latency histogram of one command over all threads; `None` if the command never ran.
     pub fn histogram(&self, command: usize) -> Option<Histogram> {
         let mut histogram: Option<Histogram> = None;
-        for row in self.latency_rows(command) {
+        for row in self.latency_rows(command).filter(|row| !row.is_outdated()) {
             let sums = histogram.get_or_insert_with(|| Histogram {
                 counts: vec![0; BUCKETS],
                 total: 0,
                 nanoseconds: 0,
             });
-            for (bucket, sum) in sums.counts.iter_mut().enumerate() {
-                let count = row.count(bucket);
+            for (sum, bucket) in sums.counts.iter_mut().zip(&row.buckets) {
+                let count = bucket.load(Ordering::Relaxed);
                 *sum += count;
                 sums.total += count;
             }
-            sums.nanoseconds += row.sum_ns();
+            sums.nanoseconds += row.nanoseconds.load(Ordering::Relaxed);
         }
         histogram.filter(|histogram| histogram.total > 0)
     }
 
     /// Resets the latency histogram of one command.
     pub fn reset_histogram(&self, command: usize) {
-        self.latency_rows(command).for_each(LatencyRow::reset);
+        self.latency_rows(command).for_each(LatencyRow::request_reset);
     }
 
     /// Returns the rows of the threads that have recorded latencies of the command.
@@ -675,12 +667,13 @@ mod tests {
         metrics.record_latency(ThreadIndex::new(0), 0, 100);
         let row = metrics.latency_rows(0).next().expect("it has a row");
         let bucket = &row.buckets[bucket_of(100)];
-        for resets in 1..4 {
+        for _ in 0..3 {
+            metrics.reset_histogram(0);
             metrics.reset_histogram(0);
             assert!(metrics.histogram(0).is_none());
             assert_eq!(
                 bucket.load(Ordering::Relaxed),
-                resets,
+                1,
                 "the thread may be about to store the next number"
             );
             metrics.record_latency(ThreadIndex::new(0), 0, 100);

@@ -125,6 +125,10 @@ fn start_threads(
         let thread_index = ThreadIndex::new(seat.index());
         let thread_name = format!("{name}-{index}");
         server.stats.activities.set_name(thread_index, thread_name.clone());
+        if work == Work::LongCommands {
+            // Otherwise the first CONFIG SET would take as much memory as several keys, and with a limit evict them.
+            server.stats.metrics.create_command_row(thread_index);
+        }
         let server = Arc::downgrade(server);
         weft_os::thread::Builder::new()
             .name(thread_name)

@@ -65,6 +65,21 @@ fn counts_after_eviction(client: &mut Client) -> (u64, u64) {
     counts
 }
 
+/// CONFIG SET runs on threads of its own. A small server must not evict keys for what these allocate.
+#[test]
+fn the_first_changes_of_the_configuration_take_little_memory() {
+    let server = Server::start(&["--maxmemory", "100mb"]);
+    let mut client = Client::connect(server.port);
+    client.call(&["GET", "key"]);
+    let before = used(&mut client);
+    for samples in 4..20 {
+        let samples = samples.to_string();
+        assert_eq!(client.call(&["CONFIG", "SET", "maxmemory-samples", &samples]), "OK");
+    }
+    let growth = used(&mut client).saturating_sub(before);
+    assert!(growth < 30_000, "{growth} bytes");
+}
+
 #[test]
 fn many_writers_stay_within_the_limit_and_lose_nothing_that_was_not_evicted() {
     const WRITERS: usize = 8;
