@@ -14,7 +14,7 @@ use std::time::Duration;
 use weft_os::atomic::{AtomicUsize, Ordering};
 use weft_os::sync::{Condvar, Mutex};
 
-use super::{SESSIONS, Session};
+use super::{CURRENT, Session, pop_session, push_session};
 
 /// A pointer to a session, on its way to another thread.
 struct LentSession(NonNull<dyn Session>);
@@ -68,8 +68,7 @@ thread_local! {
 
 /// Waits until the server lends this thread a session. A thread that has one keeps it.
 pub fn lock() {
-    let has_session = SESSIONS.with_borrow(|sessions| sessions.last().is_some_and(Option::is_some));
-    if has_session {
+    if CURRENT.get().is_some() {
         HELD.with_borrow_mut(|held| held.push(None));
         return;
     }
@@ -90,7 +89,7 @@ pub fn lock() {
             loan.changed.wait(&mut state);
         }
     };
-    SESSIONS.with_borrow_mut(|sessions| sessions.push(Some(session.0)));
+    push_session(Some(session.0));
     HELD.with_borrow_mut(|held| held.push(Some(loan)));
 }
 
@@ -100,7 +99,7 @@ pub fn unlock() -> bool {
         return false;
     };
     if let Some(loan) = held {
-        SESSIONS.with_borrow_mut(Vec::pop);
+        pop_session();
         *loan.state.lock() = LoanState::Returned;
         LENT.fetch_sub(1, Ordering::AcqRel);
         loan.changed.notify_one();

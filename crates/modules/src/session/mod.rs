@@ -26,7 +26,7 @@ pub mod registry;
 pub mod types;
 pub mod users;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use weft_os::sync::OnceLock;
@@ -70,6 +70,26 @@ thread_local! {
     /// The sessions of this thread. The last one is in use; those before it wait for the end of a call that they made.
     /// `None` hides them from code that must not use them ([`without_session`]).
     static SESSIONS: RefCell<Vec<Option<NonNull<dyn Session>>>> = const { RefCell::new(Vec::new()) };
+    /// The last one of them, which the functions of the API use.
+    static CURRENT: Cell<Option<NonNull<dyn Session>>> = const { Cell::new(None) };
+}
+
+/// Lets this thread use a session, or none, until [`pop_session`] is called. Returns the number of its sessions.
+fn push_session(session: Option<NonNull<dyn Session>>) -> usize {
+    CURRENT.set(session);
+    SESSIONS.with_borrow_mut(|sessions| {
+        sessions.push(session);
+        sessions.len()
+    })
+}
+
+/// Removes the session that was pushed last. Returns the number of those that are left.
+fn pop_session() -> usize {
+    SESSIONS.with_borrow_mut(|sessions| {
+        sessions.pop();
+        CURRENT.set(sessions.last().copied().flatten());
+        sessions.len()
+    })
 }
 
 /// Sets the server. Later calls have no effect: there is one server in a process that loads modules.
@@ -88,11 +108,7 @@ struct PushedSession;
 impl Drop for PushedSession {
     fn drop(&mut self) {
         before_end::run();
-        let is_last = SESSIONS.with_borrow_mut(|sessions| {
-            sessions.pop();
-            sessions.is_empty()
-        });
-        if is_last {
+        if pop_session() == 0 {
             clock::forget();
         }
     }
@@ -105,10 +121,7 @@ pub fn with_session<R>(session: &mut dyn Session, run: impl FnOnce() -> R) -> R 
     let pointer = unsafe {
         std::mem::transmute::<NonNull<dyn Session + '_>, NonNull<dyn Session + 'static>>(NonNull::from(session))
     };
-    let is_first = SESSIONS.with_borrow_mut(|sessions| {
-        sessions.push(Some(pointer));
-        sessions.len() == 1
-    });
+    let is_first = push_session(Some(pointer)) == 1;
     let _pushed = PushedSession;
     if is_first && current(|session| session.may_run_pending_calls()).unwrap_or(false) {
         // The modules learn of values that other threads have deleted before any other code of them runs.
@@ -120,7 +133,7 @@ pub fn with_session<R>(session: &mut dyn Session, run: impl FnOnce() -> R) -> R 
 /// Calls `run`, in which this thread has no session, because the caller uses it: functions of the API that need one
 /// fail.
 pub fn without_session<R>(run: impl FnOnce() -> R) -> R {
-    SESSIONS.with_borrow_mut(|sessions| sessions.push(None));
+    push_session(None);
     let _pushed = PushedSession;
     run()
 }
@@ -132,8 +145,9 @@ pub fn is_present() -> bool {
 
 /// Calls `run` with this thread's session. Returns `None` if the thread has none: it runs no function of a module, and
 /// does not hold the lock of a thread-safe context.
+#[inline]
 pub fn current<R>(run: impl FnOnce(&mut dyn Session) -> R) -> Option<R> {
-    let mut pointer = SESSIONS.with_borrow(|sessions| sessions.last().copied().flatten())?;
+    let mut pointer = CURRENT.get()?;
     // SAFETY: the session is borrowed by `with_session`, which has not returned, and by nothing else (rule 2).
     Some(run(unsafe { pointer.as_mut() }))
 }

@@ -22,7 +22,7 @@ use weft_command_table::keys::walk_keys;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::{CommandFlags, Group, KeyFlags};
 use weft_config::id;
-use weft_modules::module::command::ModuleCommand;
+use weft_modules::module::command::{Concurrency, ModuleCommand};
 use weft_modules::module::server_events::are_databases_observed;
 use weft_modules::module::types;
 
@@ -152,6 +152,13 @@ impl Binding {
             || (self.calls_modules && (types::any_exist() || are_databases_observed()))
             || (self.uses_module_parameters && weft_modules::module::parameters::any_exist())
             || (self.uses_scripting_engines && weft_modules::module::engines::any_exist())
+    }
+
+    /// Returns `true` for a command of a module that is not declared to run elsewhere, and for those about modules.
+    #[inline]
+    pub fn runs_at_home(&self) -> bool {
+        let is_at_home = |command: &ModuleCommand| command.concurrency() == Concurrency::Home;
+        self.mode == HandlerMode::Module && self.module_command.is_none_or(is_at_home)
     }
 
     /// Returns the binding of a command that pauses clients.

@@ -28,7 +28,6 @@ pub(super) fn lease_slots<'p>(
         "a thread that holds leases takes no others in this way"
     );
     if let [key] = keys {
-        pass.domain().header(key.slot.index()).hint.prefetch_bucket(key.hash);
         let held = lease_slot(pass, key.slot.index(), key.is_write, failures)?;
         key.lease = 0;
         let has_marked_slots = held.has_pinned_or_unsaved_values();

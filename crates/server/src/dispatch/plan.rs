@@ -280,10 +280,8 @@ impl Planner<'_> {
                 if command.spec.flags.contains(CommandFlags::NO_AUTH) && are_modules_asked_for_login(command) {
                     binding = module(None);
                 }
-                plans.may_need_exclusive_mode |= matches!(
-                    binding.mode,
-                    HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep | HandlerMode::Module
-                );
+                plans.may_need_exclusive_mode |= binding.runs_at_home()
+                    || matches!(binding.mode, HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep);
                 // The script may be one of a module's engine.
                 plans.may_need_exclusive_mode |= binding.mode == HandlerMode::Script && engines::any_exist();
                 keys::walk_keys(command.spec, &args, &mut |position: keys::KeyPosition| {

@@ -304,6 +304,13 @@ impl Slot {
         )
     }
 
+    /// Returns `true` if some client may watch or wait for the key with this hash.
+    #[inline]
+    pub fn has_interested_clients(&self, hash: u64) -> bool {
+        let extra = self.extra.as_deref();
+        extra.is_some_and(|extra| extra.interested_clients.filter.may_contain(hash))
+    }
+
     /// The clients blocked on keys of this slot; `None` if there are none.
     #[inline]
     pub fn blocked(&self) -> Option<&SlotWaiters> {

@@ -44,7 +44,7 @@ unsafe fn with_named_key<R>(
         let identity = session.locate_key(db, name, is_write)?;
         let key = SessionKey {
             name,
-            identity,
+            identity: &identity,
             has_value: false,
         };
         Some(run(session, key))
@@ -85,7 +85,7 @@ unsafe extern "C" fn open_key(context: *mut Context, name: *mut ModuleString, mo
                 true => session.open_for_writing(key, mode.lookup_options()),
                 false => session.open_for_reading(key, mode.lookup_options()),
             };
-            (key.identity, kind)
+            (*key.identity, kind)
         });
         let Some((identity, kind)) = opened.filter(|(_, kind)| is_write || *kind != KeyKind::Empty) else {
             return null_mut();

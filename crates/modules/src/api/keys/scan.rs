@@ -78,7 +78,7 @@ unsafe fn open_found_key(context: *mut Context, db: u32, name: *mut ModuleString
             let identity = session.locate_key(db, bytes, false)?;
             let key = SessionKey {
                 name: bytes,
-                identity,
+                identity: &identity,
                 has_value: true,
             };
             Some((identity, session.stored_kind(key)))

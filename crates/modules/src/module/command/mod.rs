@@ -260,37 +260,26 @@ pub fn leak_text(text: &str) -> &'static str {
     }
 }
 
-/// The end of a command of a module.
-pub struct CommandEnd {
-    /// The reply so far, complete unless the client is blocked.
-    pub reply: FinishedReply,
-    /// The database that the module has selected.
-    pub db: u32,
-}
-
-/// Runs a command of a module. Returns its reply. The session keeps the module from being unloaded, but that may have
+/// Runs a command of a module. Its reply so far gets into `reply`; it is complete unless the client is blocked. Returns
+/// the database that the module has selected. The session keeps the module from being unloaded, but that may have
 /// happened since the command was looked up.
 pub fn run_command(
     command: &'static ModuleCommand,
     session: &mut dyn Session,
     caller: Caller,
-    args: Args<'_>,
-) -> CommandEnd {
+    args: &Args<'_>,
+    reply: &mut FinishedReply,
+) -> u32 {
     let Some(function) = command.function else {
-        return CommandEnd {
-            reply: FinishedReply::default(),
-            db: caller.db,
-        };
+        return caller.db;
     };
     if command.module.is_unloaded() {
         let text = format!("ERR unknown command '{}'", command.full_name);
-        return CommandEnd {
-            reply: FinishedReply {
-                bytes: format!("-{text}\r\n").into_bytes(),
-                errors: vec![ReplyError::new(text.as_bytes(), false, true)],
-            },
-            db: caller.db,
+        *reply = FinishedReply {
+            bytes: format!("-{text}\r\n").into_bytes(),
+            errors: vec![ReplyError::new(text.as_bytes(), false, true)],
         };
+        return caller.db;
     }
     // Not on the stack: a module that blocks the client may keep the pointer to them.
     let mut strings = take_spare_list();
@@ -312,10 +301,8 @@ pub fn run_command(
             // SAFETY: as above.
             None => unsafe { release_spare_list(strings) },
         }
-        CommandEnd {
-            reply: context.take_reply(),
-            db: context.caller.borrow().db,
-        }
+        context.move_reply(reply);
+        context.caller.borrow().db
     })
 }
 

@@ -281,7 +281,7 @@ fn with_key(context: &Context, db: u32, name: &[u8], run: impl FnOnce(*mut c_voi
         let identity = session.locate_key(db, name, false)?;
         let key = SessionKey {
             name,
-            identity,
+            identity: &identity,
             has_value: true,
         };
         Some((identity, session.stored_kind(key)))

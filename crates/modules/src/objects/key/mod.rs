@@ -170,7 +170,7 @@ impl ModuleKey {
         SessionKey {
             // SAFETY: the key is a holder of its name, which nobody may append to therefore.
             name: unsafe { ModuleString::bytes_of(self.name) },
-            identity: self.identity,
+            identity: &self.identity,
             has_value: self.kind.get() != KeyKind::Empty,
         }
     }

@@ -17,6 +17,13 @@ pub use state::{Collection, FinishedReply, ReplyError, ReplyState, take_spare_re
 impl Context {
     /// Takes the reply so far. The context can collect another one afterwards.
     pub fn take_reply(&self) -> FinishedReply {
+        let mut reply = FinishedReply::default();
+        self.move_reply(&mut reply);
+        reply
+    }
+
+    /// Does the same as [`Self::take_reply`] with a place for the reply.
+    pub fn move_reply(&self, reply: &mut FinishedReply) {
         let open = std::mem::take(&mut *self.reply_state.open.borrow_mut());
         if !open.is_empty() {
             log::warn!(
@@ -26,10 +33,8 @@ impl Context {
                 open.len()
             );
         }
-        FinishedReply {
-            bytes: self.reply.take(),
-            errors: self.reply_state.errors.take(),
-        }
+        reply.bytes = self.reply.take();
+        reply.errors = self.reply_state.errors.take();
     }
 
     /// Appends a value to the reply by `write`. Does nothing if nobody receives the reply.

@@ -82,12 +82,19 @@ impl ModuleString {
     /// The pointer is that of a string of which the caller is a holder (rule 1).
     pub unsafe fn release(pointer: *mut ModuleString) {
         // SAFETY: the caller promises it.
-        let holders = unsafe { &*pointer }.holders.fetch_sub(1, Ordering::AcqRel);
-        assert!(holders > 0, "a module has freed a string twice");
-        if holders == 1 {
-            // SAFETY: this was the last holder.
-            drop(unsafe { Box::from_raw(pointer) });
+        let string = unsafe { &*pointer };
+        if string.holders.load(Ordering::Acquire) == 1 {
+            // Nobody else can add a holder, so this need not be an atomic change. It shows that the string is freed.
+            string.holders.store(0, Ordering::Relaxed);
+        } else {
+            let holders = string.holders.fetch_sub(1, Ordering::AcqRel);
+            assert!(holders > 0, "a module has freed a string twice");
+            if holders > 1 {
+                return;
+            }
         }
+        // SAFETY: this was the last holder.
+        drop(unsafe { Box::from_raw(pointer) });
     }
 
     /// Appends bytes. Returns `false`, and changes nothing, if the string has several holders.

@@ -71,7 +71,7 @@ pub struct SessionKey<'k> {
     /// The name.
     pub name: &'k [u8],
     /// Its place.
-    pub identity: KeyIdentity,
+    pub identity: &'k KeyIdentity,
     /// `true` if the key had a value when the module looked last. Without one, what is stored has expired, and a
     /// function that creates a value deletes it first.
     pub has_value: bool,

@@ -1,6 +1,9 @@
 //! Tests of the limits that depend on the client of a command, and of work on background threads.
 
+use weft_command_table::spec::CommandFlags;
 use weft_config::Config;
+use weft_modules::module::Module;
+use weft_modules::module::command::DeclaredRange;
 use weft_os::atomic::{AtomicBool, Ordering};
 
 use super::*;
@@ -59,4 +62,23 @@ fn client_kill_waits_for_the_effect_of_work_and_not_for_its_preparation() {
         assert_eq!(is_done.load(Ordering::Relaxed), !is_killed);
         assert!(!mark.is_lasting());
     }
+}
+
+/// Replies wait for those of the next batch unless that may wait at the gate, so commands that do not should not look
+/// as if they did.
+#[test]
+fn commands_of_modules_run_at_home_unless_they_are_declared_for_other_workers() {
+    let owner = Module::new("test.so".to_owned());
+    let keys = DeclaredRange::default();
+    let command = ModuleCommand::create(owner, None, "test.run", None, CommandFlags::empty(), keys);
+    assert!(module(Some(command)).runs_at_home());
+    for (concurrency, expected) in [
+        (Concurrency::SlotSafe, false),
+        (Concurrency::Serial, false),
+        (Concurrency::Home, true),
+    ] {
+        command.set_concurrency(concurrency);
+        assert_eq!(module(Some(command)).runs_at_home(), expected, "{concurrency:?}");
+    }
+    assert!(module(None).runs_at_home(), "MODULE LOAD");
 }

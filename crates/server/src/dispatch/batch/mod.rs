@@ -17,7 +17,6 @@ use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::{Counter, DeferralReason, Maximum};
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
-use weft_modules::module::command::Concurrency;
 use weft_os::atomic::Ordering;
 use weft_resp::Args;
 
@@ -413,12 +412,7 @@ fn needs_exclusive_mode<'a>(
             HandlerMode::Leased => binding.needs_modules() || causes_home_events(thread, command),
             HandlerMode::Script => client.script_refusal == Some(ScriptRefusal::Home),
             HandlerMode::Exclusive => true,
-            HandlerMode::Module => {
-                binding
-                    .module_command
-                    .is_none_or(|command| command.concurrency() == Concurrency::Home)
-                    || causes_home_events(thread, command)
-            }
+            HandlerMode::Module => binding.runs_at_home() || causes_home_events(thread, command),
             HandlerMode::ExclusiveForSleep => {
                 binding.needs_modules() || args().argument(1).eq_ignore_ascii_case(b"sleep")
             }

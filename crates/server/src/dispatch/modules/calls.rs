@@ -50,6 +50,7 @@ use weft_command_table::spec::CommandFlags;
 use weft_modules::objects::arguments::{CallFlags, CommandWords};
 use weft_modules::objects::context::Context;
 use weft_modules::objects::promise::Promise;
+use weft_modules::objects::reply::FinishedReply;
 use weft_modules::session::calls::{
     CallErrno, CallHost, CallOutcome, CallRefusal, CallRequest, CallSession, NO_USER, PropagationTarget,
 };
@@ -612,7 +613,8 @@ impl ModuleSession<'_, '_> {
         };
         let mut session = self.reborrow_for(client);
         session.call = Some(&mut module_call);
-        let reply = command::run_code(&mut session, call.command, call.binding, call.args);
+        let mut reply = FinishedReply::default();
+        command::run_code(&mut session, call.command, call.binding, &call.args, &mut reply);
         command::finish_call(&mut session, call.command, call.args, planned);
         output.bytes.extend_from_slice(&reply.bytes);
         let NextStep::BlockByModule(wait) = module_call.next_step else {

@@ -30,6 +30,7 @@ use weft_command_table::spec::CommandFlags;
 use weft_modules::module::command::{Concurrency, ModuleCommand, run_command};
 use weft_modules::objects::context::Caller;
 use weft_modules::objects::reply::{FinishedReply, ReplyError};
+use weft_modules::session::Session;
 
 /// Runs a command of a client in exclusive mode, on the home worker.
 pub fn run(
@@ -127,7 +128,8 @@ fn run_with_access<'p>(
         call: Some(&mut call),
         idle: reborrow_idle(&mut idle),
     };
-    let reply = run_code(&mut session, request.command, request.binding, args);
+    let mut reply = FinishedReply::default();
+    run_code(&mut session, request.command, request.binding, &args, &mut reply);
     finish_call(&mut session, request.command, args, keys);
     let unserved = session.end_unit();
     if let SessionAccess::Leased(leases) = &mut session.access {
@@ -240,7 +242,8 @@ pub fn run_in_transaction<'p>(
         call: Some(&mut call),
         idle: None,
     };
-    let reply = run_code(&mut session, command, binding, args);
+    let mut reply = FinishedReply::default();
+    run_code(&mut session, command, binding, &args, &mut reply);
     finish_call(&mut session, command, args, keys);
     client.flags.set(ClientFlags::EXECUTING, false);
     execution_order::note_call(client, &NextStep::Reply, args.iter());
@@ -248,27 +251,28 @@ pub fn run_in_transaction<'p>(
     append_reply(thread, reply, output)
 }
 
-/// Calls the module, or loads or unloads one.
+/// Calls the module, or loads or unloads one. The reply gets into `reply`, which is empty.
 pub fn run_code(
     session: &mut ModuleSession<'_, '_>,
     command: &'static Command<Binding>,
     binding: Binding,
-    args: Args<'_>,
-) -> FinishedReply {
+    args: &Args<'_>,
+    reply: &mut FinishedReply,
+) {
     let Some(module_command) = binding.module_command else {
-        return lifecycle::run(session, command, args);
+        *reply = lifecycle::run(session, command, *args);
+        return;
     };
     let caller = Caller {
         client_id: session.client.id.get(),
         db: session.client.db.get() as u32,
         protocol: session.client.protocol,
     };
-    let Some(end) = home::run_there(session, |session| run_command(module_command, session, caller, args)) else {
-        return FinishedReply::default();
-    };
-    // As in Valkey, a database that the module has selected is the client's from now on.
-    session.client.db = DbIndex::new(end.db as usize);
-    end.reply
+    let run = |session: &mut dyn Session| run_command(module_command, session, caller, args, reply);
+    if let Some(db) = home::run_there(session, run) {
+        // As in Valkey, a database that the module has selected is the client's from now on.
+        session.client.db = DbIndex::new(db as usize);
+    }
 }
 
 /// Ends a call: shows it to monitors, sends the events that it has caused, and tracks the keys that it has read.

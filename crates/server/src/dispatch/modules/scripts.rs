@@ -54,7 +54,8 @@ pub fn run_for_script(
         call: Some(&mut call),
         idle: None,
     };
-    let reply = command::run_code(&mut session, command.0, command.1, args);
+    let mut reply = FinishedReply::default();
+    command::run_code(&mut session, command.0, command.1, &args, &mut reply);
     command::finish_call(&mut session, command.0, args, &[]);
     reply
 }

@@ -27,7 +27,7 @@ use crate::commands::sorted_set::value_as_sorted_set;
 use crate::commands::stream::arguments::entry_as_stream;
 use crate::commands::string::bytes::with_bytes;
 use crate::keyspace::access::{AccessContext, KeyWrite, is_expired};
-use crate::keyspace::effects::{Effects, RemovalCause};
+use crate::keyspace::effects::{Effects, Hooks, RemovalCause};
 use crate::keyspace::key_identity::{NamedKey, PlannedKey};
 use crate::state::Server;
 use std::sync::Arc;
@@ -199,6 +199,14 @@ impl ModuleSession<'_, '_> {
         }
     }
 
+    /// Returns `true` if some client may watch, cache or wait for a key.
+    fn may_concern_clients(&mut self, key: SessionKey<'_>) -> bool {
+        let mut held = self.access.as_held_leases();
+        let slot = held.writable_slot(key.identity.slot);
+        let is_awaited = slot.is_some_and(|(_, slot)| slot.has_interested_clients(key.identity.hash));
+        is_awaited || self.thread.effects.hooks.intersects(Hooks::TRACKING)
+    }
+
     fn note_miss(&mut self, key: SessionKey<'_>, options: LookupOptions) {
         let effects: &mut Effects = &mut self.thread.effects;
         if !options.contains(LookupOptions::NO_STATISTICS) {
@@ -262,7 +270,10 @@ impl KeySession for ModuleSession<'_, '_> {
     }
 
     fn signal_modified_key(&mut self, key: SessionKey<'_>) {
-        self.open_write(key, true, |write, _| write.signal_modified());
+        // Modules mostly signal keys that no client waits for, and the lookup would cost more than this.
+        if self.may_concern_clients(key) {
+            self.open_write(key, true, |write, _| write.signal_modified());
+        }
     }
 }
 
