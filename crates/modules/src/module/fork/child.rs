@@ -23,8 +23,8 @@ pub fn is_child() -> bool {
     REPORT.get().is_some()
 }
 
-/// Prepares this process, which was just forked. It has one thread.
-pub(super) fn begin(report: SharedReport) {
+/// Prepares this process, which `parent` has just forked. It has one thread.
+pub(super) fn begin(report: SharedReport, parent: u32) {
     let _ = REPORT.set(report);
     for signal in [libc::SIGTERM, libc::SIGINT] {
         // SAFETY: the default action. The server's would wake a thread that this process does not have.
@@ -36,11 +36,11 @@ pub(super) fn begin(report: SharedReport) {
     if let Some(host) = session::host() {
         host.become_child();
     }
-    wait_for_end_in_background();
+    wait_for_end_in_background(parent);
 }
 
-/// Starts a thread that ends this process on SIGUSR1, or when the parent is gone.
-fn wait_for_end_in_background() {
+/// Starts a thread that ends this process on SIGUSR1, or when the parent is gone, as it may be already.
+fn wait_for_end_in_background(parent: u32) {
     // SAFETY: the calls take a set of signals, which they initialise first.
     let signals = unsafe {
         let mut signals: libc::sigset_t = std::mem::zeroed();
@@ -49,8 +49,6 @@ fn wait_for_end_in_background() {
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut());
         signals
     };
-    // SAFETY: it has no preconditions.
-    let parent = unsafe { libc::getppid() };
     let wait = move || {
         let interval = libc::timespec {
             tv_sec: PARENT_CHECK_INTERVAL.as_secs() as libc::time_t,
@@ -60,7 +58,7 @@ fn wait_for_end_in_background() {
             // SAFETY: the set and the interval live until it returns.
             let signal = unsafe { libc::sigtimedwait(&raw const signals, std::ptr::null_mut(), &raw const interval) };
             // SAFETY: it has no preconditions.
-            let is_orphan = unsafe { libc::getppid() } != parent;
+            let is_orphan = unsafe { libc::getppid() } as u32 != parent;
             if signal == libc::SIGUSR1 {
                 log::warn!("Received SIGUSR1 in child, exiting now.");
             }

@@ -120,6 +120,7 @@ fn try_fork(done: Option<DoneFunction>, data: *mut c_void) -> io::Result<libc::p
         return Err(io::Error::from_raw_os_error(libc::EALREADY));
     }
     let report = SharedReport::new()?;
+    let parent = std::process::id();
     let started = Instant::now();
     // SAFETY: the child runs only code of the module and what this file describes (rules 2 and 3 above).
     let pid = unsafe { libc::fork() };
@@ -128,7 +129,7 @@ fn try_fork(done: Option<DoneFunction>, data: *mut c_void) -> io::Result<libc::p
         0 => {
             // To release the lock, the child might need one that a thread of the parent holds. It does not lock again.
             std::mem::forget(running);
-            child::begin(report);
+            child::begin(report, parent);
             Ok(0)
         }
         pid => {

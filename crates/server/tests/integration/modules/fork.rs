@@ -8,6 +8,9 @@ use crate::harness::client::Client;
 use crate::harness::server::Server;
 use crate::harness::wait_until;
 
+/// Longer than any test waits.
+const AN_HOUR_MS: &str = "3600000";
+
 fn connect(server: &Server) -> Client {
     Client::connect(server.port)
 }
@@ -107,12 +110,12 @@ fn a_child_that_returns_or_crashes_ends() {
 fn a_child_ends_with_the_server_or_the_module() {
     let mut server = start_with(4, &[&["fork"]], &["--enable-module-command", "yes"]);
     let mut client = connect(&server);
-    let pid = client.call(&["fork.start", "100000", "0"]);
+    let pid = client.call(&["fork.start", AN_HOUR_MS, "0"]);
     assert_eq!(client.call(&["MODULE", "UNLOAD", "fork"]), "OK");
     assert!(!exists(&pid), "it was killed");
     let path = super::module("fork");
     assert_eq!(client.call(&["MODULE", "LOAD", &path]), "OK");
-    let pid = client.call(&["fork.start", "100000", "0"]);
+    let pid = client.call(&["fork.start", AN_HOUR_MS, "0"]);
     let idle = TcpStream::connect(("127.0.0.1", server.port)).expect("connects");
     server.kill();
     // Clients see the end of the server, and its port is free, although the child lives for a moment.
