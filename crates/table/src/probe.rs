@@ -9,7 +9,8 @@
 //!   Table::prefetch_large_bucket   shared   directory line         bucket (large tables only)
 //!   Table::entry_place             shared   bucket                 entry
 //!   Table::value_place             shared   entry's header         rest of the entry or the value
-//!   Table::object_near             shared   entry's header         (the caller) what the object points to
+//!   Table::value_near              shared   entry's header         (the caller) what the object points to, or a part
+//!                                                                  of the string
 //!   Table::find ...                shared   all of it, warm
 //! ```
 //!
@@ -33,6 +34,7 @@ use crate::expiry_unit::unit_of;
 use crate::prefetch::prefetch_line;
 use crate::segment::{MAX_BUCKETS, Segment};
 use crate::table::Table;
+use crate::value::ValueRef;
 
 const LINE_BYTES: usize = 64;
 /// The maximum number of lines prefetched of a value. The rest of longer values is left to the hardware's prefetcher,
@@ -98,6 +100,16 @@ impl PrefetchTarget {
         bytes.map_or(Self::NOWHERE, |(start, len)| {
             Self::of_bytes(start, len, OBJECT_MEMORY_LINES)
         })
+    }
+
+    /// Returns the first line of this memory.
+    #[inline]
+    #[must_use]
+    pub fn first_line(self) -> Self {
+        Self {
+            lines: self.lines.min(1),
+            ..self
+        }
     }
 
     /// Returns `true` if `other` contains all of this memory.
@@ -275,13 +287,13 @@ impl<V> Table<V> {
         }
     }
 
-    /// Reads the entry's header, which should be warm, and returns the object that is likely to be the key's value.
+    /// Reads the entry's header, which should be warm, and returns what is likely to be the key's value. Its memory is
+    /// not read.
     #[inline]
     #[must_use]
-    pub fn object_near(&self, hash: u64) -> Option<&V> {
-        let object = self.candidate(hash).and_then(Entry::object::<V>)?;
-        // SAFETY: rules 1 and 5: the table is borrowed, so the object lives and is not changed.
-        Some(unsafe { object.as_ref() })
+    pub fn value_near(&self, hash: u64) -> Option<ValueRef<'_, V>> {
+        // The table is borrowed, so the value lives and is not changed.
+        self.candidate(hash).map(Entry::value)
     }
 
     /// Returns the first entry whose stored hash bits match: almost always the right one, if the key exists.

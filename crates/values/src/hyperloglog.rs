@@ -163,6 +163,16 @@ fn murmur2(bytes: &[u8]) -> u64 {
 }
 
 // ---- dense ------------------------------------------------------------------------------------------
+/// Returns the first byte of a register, for a prefetch: no memory is read. `None` if the length is not that of a dense
+/// HyperLogLog, or if there is no such register.
+#[inline]
+pub fn register_memory(bytes: &[u8], index: usize) -> Option<&[u8]> {
+    if bytes.len() != DENSE_BYTES || index >= REGISTERS {
+        return None;
+    }
+    bytes.get(register_position(index).0..)?.get(..1)
+}
+
 /// Reads a register of a dense HyperLogLog.
 ///
 /// # Panics

@@ -66,7 +66,7 @@ pub struct Binding {
     pub writes_all_keys: bool,
     /// The index of the argument that names the member or field to look up; 0 for none. In a large collection, the
     /// worker prefetches the memory that leads to this member. [`ALL_MEMBERS`], [`HEAD_ELEMENTS`] and [`TAIL_ELEMENTS`]
-    /// stand for such parts of a collection.
+    /// stand for such parts of a collection, and [`REGISTER`] for one of a HyperLogLog.
     pub member_argument: u8,
     /// `true` if the handler accesses keys that are not in its plan, or counts them. Only such a handler may let its
     /// command run again later because a slot is leased. A transaction with such a command needs the whole keyspace.
@@ -102,6 +102,9 @@ pub const ALL_MEMBERS: u8 = u8::MAX;
 pub const HEAD_ELEMENTS: u8 = u8::MAX - 1;
 /// Stands for the last elements of a list, or entries of a stream.
 pub const TAIL_ELEMENTS: u8 = u8::MAX - 2;
+
+/// Stands for the register that the element in argument 2 may raise.
+pub const REGISTER: u8 = u8::MAX - 3;
 
 impl Binding {
     /// Returns the binding of a command that accesses keys that are not in its plan.
@@ -179,6 +182,11 @@ impl Binding {
             ListEnd::Head => HEAD_ELEMENTS,
             ListEnd::Tail => TAIL_ELEMENTS,
         })
+    }
+
+    /// Returns the binding of a command that adds the element in argument 2 to a HyperLogLog.
+    pub const fn with_register(self) -> Self {
+        self.with_member_argument(REGISTER)
     }
 
     /// Returns the binding of a command that reads all members or fields.

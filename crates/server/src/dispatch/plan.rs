@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use weft_resp::{ArgRange, Args, ParseOutcome, Parser, ProtocolError, RequestLimits};
 
-use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, HandlerMode, TAIL_ELEMENTS, module};
+use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, HandlerMode, REGISTER, TAIL_ELEMENTS, module};
 use crate::keyspace::Keyspace;
 use crate::keyspace::access::PREFETCH_WINDOW_KEYS;
 use crate::keyspace::key_identity::PlannedKey;
@@ -327,6 +327,8 @@ fn member_to_prefetch(kind: &RequestKind, args: &Args<'_>) -> PrefetchMember {
             ALL_MEMBERS => PrefetchMember::ALL,
             HEAD_ELEMENTS => PrefetchMember::HEAD,
             TAIL_ELEMENTS => PrefetchMember::TAIL,
+            REGISTER if args.len() > 2 => PrefetchMember::register_of(args.argument(2)),
+            REGISTER => PrefetchMember::NONE,
             index => PrefetchMember::from_name(args.argument(usize::from(index))),
         },
         RequestKind::Unknown | RequestKind::Malformed(_) => PrefetchMember::NONE,

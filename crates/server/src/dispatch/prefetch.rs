@@ -14,7 +14,8 @@
 //! A command that looks for a member of a large collection, or reads the collection from end to end, reads more memory
 //! behind the value. If a batch has such commands, two more steps follow for them. They fetch the collection's index
 //! and the record to which it leads, or the starts of the pieces to be read. For a command that changes an end of a
-//! list they fetch the node there, and the elements in it.
+//! list they fetch the node there, and the elements in it. Of a HyperLogLog, a long string, they fetch the header and
+//! the register that the command may raise, not its beginning.
 //!
 //! Another worker may be writing any of these slots. A prefetch instruction may take any address, but a load must not
 //! race. The bucket's address therefore comes from the atomics of the slot header. Tags and entry are read under a
@@ -29,7 +30,8 @@
 use std::ops::Deref;
 
 use weft_base::{DbIndex, SlotIndex};
-use weft_table::PrefetchTarget;
+use weft_table::{PrefetchTarget, ValueRef};
+use weft_values::hyperloglog::{self, RegisterUpdate};
 use weft_values::list::ListEnd;
 use weft_values::{Value, records};
 
@@ -52,10 +54,14 @@ pub struct PrefetchProbe {
     pub member: PrefetchMember,
 }
 
-/// A member that a command looks for in its key's value: the hash of a member or field, 0 for none, or one of the
-/// constants below. A member whose hash equals one of these is looked up without a useful prefetch.
+/// A member that a command looks for in its key's value: the hash of a member or field, 0 for none, one of the
+/// constants below, or [`FIRST_REGISTER`] minus the index of a register. A member whose hash equals one of these is
+/// looked up without a useful prefetch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrefetchMember(u64);
+
+/// Stands for the first register of a HyperLogLog.
+const FIRST_REGISTER: u64 = u64::MAX - 3;
 
 impl PrefetchMember {
     /// No member, or none that is known in advance.
@@ -70,8 +76,26 @@ impl PrefetchMember {
     /// The last elements of a list, or entries of a stream.
     pub const TAIL: PrefetchMember = PrefetchMember(u64::MAX - 2);
 
+    /// Returns the register of a HyperLogLog to which an element belongs.
+    pub fn register_of(element: &[u8]) -> Self {
+        PrefetchMember(FIRST_REGISTER - RegisterUpdate::of(element).index as u64)
+    }
+
+    /// Returns the index of the register, if it is one.
+    #[inline]
+    fn register(self) -> Option<usize> {
+        let index = FIRST_REGISTER.wrapping_sub(self.0);
+        (index < hyperloglog::REGISTERS as u64).then_some(index as usize)
+    }
+
     /// Returns the memory that leads to the member in a large value, behind the value itself, as address and length.
-    fn index_memory(self, value: &Value) -> Option<(*const u8, usize)> {
+    fn index_memory(self, value: ValueRef<'_, Value>) -> Option<(*const u8, usize)> {
+        let value = match (value, self.register()) {
+            (ValueRef::Object(value), None) => value,
+            (ValueRef::Bytes(bytes), Some(index)) => return register_memory(bytes, index),
+            (ValueRef::Blob(blob), Some(index)) => return register_memory(blob, index),
+            _ => return None,
+        };
         match self {
             PrefetchMember::HEAD => value.list()?.node_memory(ListEnd::Head),
             PrefetchMember::TAIL => match value {
@@ -87,7 +111,10 @@ impl PrefetchMember {
     }
 
     /// Returns the memory that a lookup reads after the first, once the first has been fetched.
-    fn record_memory(self, value: &Value) -> Option<(*const u8, usize)> {
+    fn record_memory(self, value: ValueRef<'_, Value>) -> Option<(*const u8, usize)> {
+        let ValueRef::Object(value) = value else {
+            return None;
+        };
         match self {
             PrefetchMember::HEAD => value.list()?.end_memory(ListEnd::Head).map(address_and_length),
             PrefetchMember::TAIL => match value {
@@ -106,6 +133,10 @@ impl PrefetchMember {
     pub fn from_name(name: &[u8]) -> Self {
         PrefetchMember(records::hash_of(name))
     }
+}
+
+fn register_memory(bytes: &[u8], index: usize) -> Option<(*const u8, usize)> {
+    hyperloglog::register_memory(bytes, index).map(address_and_length)
 }
 
 fn address_and_length(bytes: &[u8]) -> (*const u8, usize) {
@@ -265,7 +296,11 @@ impl Prefetcher {
                 PrefetchStep::Value => {
                     let policy = &mut self.policy;
                     find_targets(slots, block, targets, |table, probe| {
-                        policy.value_location(table, probe.hash)
+                        let value = policy.value_location(table, probe.hash);
+                        match probe.member.register() {
+                            Some(_) => value.first_line(),
+                            None => value,
+                        }
                     })
                 }
                 PrefetchStep::Index => {
@@ -331,7 +366,7 @@ fn find_member_targets<S: ReadSlots>(
     slots: &S,
     block: &[PrefetchProbe],
     targets: &mut [PrefetchTarget],
-    mut find: impl FnMut(Option<&Value>, PrefetchMember) -> PrefetchTarget,
+    mut find: impl FnMut(Option<ValueRef<'_, Value>>, PrefetchMember) -> PrefetchTarget,
 ) -> usize {
     let mut leases: [Option<S::Lease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
     let mut numbers = [(0, 0); BLOCK_KEYS];
@@ -362,10 +397,13 @@ fn find_member_targets<S: ReadSlots>(
             let Some(table) = lease_held.table(DbIndex::new(probe.db as usize)) else {
                 continue;
             };
-            (last_key, last_value) = (key, table.object_near(probe.hash));
+            (last_key, last_value) = (key, table.value_near(probe.hash));
         }
         targets[found] = find(last_value, probe.member);
         found += 1;
     }
     found
 }
+
+#[cfg(test)]
+mod tests;

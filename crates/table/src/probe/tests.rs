@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Head, Hint, IS_DIRECTORY, PrefetchTarget};
-use crate::{NewValue, Table};
+use crate::{NewValue, Table, ValueRef};
 
 fn insert(table: &mut Table<()>, number: u64) {
     let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -51,17 +51,22 @@ fn prefetching_changes_nothing_and_accepts_any_table() {
 }
 
 #[test]
-fn only_objects_have_memory_behind_them() {
+fn values_are_found_by_the_hash_of_their_key() {
     let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut table: Table<Vec<u8>> = Table::new();
     drop(table.insert(hash(1), b"string", NewValue::Bytes(b"value"), None, 0));
     drop(table.insert(hash(2), b"packed", NewValue::Packed(b"packed"), None, 0));
     drop(table.insert(hash(3), b"object", NewValue::Object(b"contents".to_vec()), None, 0));
-    for (number, object) in [(1, None), (2, None), (3, Some(b"contents".to_vec())), (4, None)] {
-        let near = table.object_near(hash(number));
-        assert_eq!(near, object.as_ref(), "{number}");
-        let place = PrefetchTarget::behind(near.map(|object| (object.as_ptr(), object.len())));
-        assert_eq!(!place.is_nowhere(), object.is_some(), "{number}");
+    let bytes_near = |number| match table.value_near(hash(number))? {
+        ValueRef::Bytes(bytes) | ValueRef::Packed(bytes) => Some(bytes),
+        ValueRef::Object(object) => Some(object.as_slice()),
+        ValueRef::Int(_) | ValueRef::Blob(_) => None,
+    };
+    let expected: [Option<&[u8]>; 4] = [Some(b"value"), Some(b"packed"), Some(b"contents"), None];
+    for (number, expected) in (1..).zip(expected) {
+        assert_eq!(bytes_near(number), expected, "{number}");
+        let place = PrefetchTarget::behind(expected.map(|bytes| (bytes.as_ptr(), bytes.len())));
+        assert_eq!(!place.is_nowhere(), expected.is_some(), "{number}");
     }
 }
 
@@ -80,6 +85,12 @@ fn a_target_contains_every_line_of_its_bytes() {
     ] {
         let place = PrefetchTarget::of_bytes(at(start), len, most);
         assert_eq!((place.first.addr(), place.lines), (first, lines), "{len} at {start}");
+        let line = place.first_line();
+        assert_eq!(
+            (line.first.addr(), line.lines),
+            (first, lines.min(1)),
+            "{len} at {start}"
+        );
     }
 }
 

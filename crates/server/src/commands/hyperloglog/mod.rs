@@ -5,7 +5,7 @@
 
 mod self_test;
 
-use weft_table::{EntryRef, NewValue, ValueRef};
+use weft_table::{EntryMut, EntryRef, NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::hyperloglog::{
     self as hll, CorruptedHyperLogLog, HyperLogLogEncoding, HyperLogLogUnion, HyperLogLogWriter, RegisterUpdate,
@@ -19,7 +19,7 @@ use weft_config::id;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("pfadd", leased(pfadd)),
+    ("pfadd", leased(pfadd).with_register()),
     ("pfcount", leased(pfcount)),
     ("pfdebug", leased(pfdebug)),
     ("pfmerge", leased(pfmerge)),
@@ -63,16 +63,20 @@ fn sparse_max_bytes(ctx: &Context<'_, '_>) -> usize {
 /// The bytes that a command copies per nanosecond.
 const COPIED_BYTES_PER_NS: u64 = 2;
 
-/// Moves the handler to a background thread if the first key is a sparse HyperLogLog that is longer than those that
-/// commands produce: one made by SETRANGE may have hundreds of megabytes, which a change copies.
+/// Returns the time that a change takes to copy a value that is a sparse HyperLogLog, in nanoseconds. One made by
+/// SETRANGE may have hundreds of megabytes, many more than those that commands produce.
+fn copying_ns(entry: Option<EntryRef<'_, Value>>) -> u64 {
+    match entry.map(hyperloglog_bytes) {
+        Some(Ok((bytes, HyperLogLogEncoding::Sparse))) => bytes.len() as u64 / COPIED_BYTES_PER_NS,
+        _ => 0,
+    }
+}
+
+/// Moves the handler to a background thread if a change has to copy much.
 fn detaches_to_copy(ctx: &mut Context<'_, '_>) -> bool {
     // It does not count as a lookup of the key.
-    let bytes = ctx.keys.peek(0).map(hyperloglog_bytes);
-    let copied = match bytes {
-        Some(Ok((bytes, HyperLogLogEncoding::Sparse))) => bytes.len() as u64,
-        _ => 0,
-    };
-    ctx.detach_if_long(copied / COPIED_BYTES_PER_NS)
+    let estimated_ns = copying_ns(ctx.keys.peek(0));
+    ctx.detach_if_long(estimated_ns)
 }
 
 /// Stores a modified HyperLogLog. It counts as a string that was modified in place.
@@ -87,63 +91,61 @@ fn pfadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.detach_if_long((ctx.argc() as u64).saturating_mul(ADD_NS)) {
         return Ok(());
     }
-    if detaches_to_copy(ctx) {
-        return Ok(());
-    }
     let limit = sparse_max_bytes(ctx);
+    let max_ns = ctx.max_worker_ns();
     let args = ctx.args;
     let mut key = ctx.keys.write(0);
-    let marks = (2..args.len()).map(|index| RegisterUpdate::of(args.argument(index)));
-    match add_elements(&mut key, marks, limit) {
-        Err(error) => {
-            return Err(error);
+    let updates = (2..args.len()).map(|index| RegisterUpdate::of(args.argument(index)));
+    match add_elements(&mut key, updates, limit, max_ns)? {
+        None => {
+            drop(key);
+            ctx.detach();
         }
-        Ok(0) => {}
-        Ok(changes) => {
+        Some(0) => ctx.reply.integer(0),
+        Some(changes) => {
             key.changed_times(KeyspaceEvent::string("pfadd"), changes);
             ctx.reply.integer(1);
-            return Ok(());
         }
     }
-    ctx.reply.integer(0);
     Ok(())
 }
 
-/// Adds elements. Returns the number of elements that changed a register, plus one if the key was created.
+/// Adds elements. Returns the number of elements that changed a register, plus one if the key was created; `None`, with
+/// nothing changed, if copying the value would take longer than `max_ns`.
 fn add_elements(
     key: &mut KeyWrite<'_>,
     updates: impl Iterator<Item = RegisterUpdate>,
     limit: usize,
-) -> Result<u64, CommandError> {
-    let (mut bytes, mut changes) = match key.entry() {
+    max_ns: u64,
+) -> Result<Option<u64>, CommandError> {
+    let (mut bytes, mut changes) = match key.entry_mut() {
         None => (hll::empty(), 1),
-        Some(entry) => match hyperloglog_bytes(entry)? {
-            (_, HyperLogLogEncoding::Dense) => return Ok(add_to_dense(key, updates)),
+        Some(entry) => match hyperloglog_bytes(entry.as_ref())? {
+            (_, HyperLogLogEncoding::Dense) => return Ok(Some(add_to_dense(entry, updates))),
+            (_, HyperLogLogEncoding::Sparse) if copying_ns(Some(entry.as_ref())) > max_ns => return Ok(None),
             (bytes, HyperLogLogEncoding::Sparse) => (bytes.to_vec(), 0),
         },
     };
     let mut writer = HyperLogLogWriter::new(&mut bytes, limit).ok_or(NOT_A_HYPERLOGLOG)?;
-    for mark in updates {
-        changes += u64::from(writer.raise(mark)?);
+    for update in updates {
+        changes += u64::from(writer.raise(update)?);
     }
     if changes > 0 {
         hll::invalidate_cardinality(&mut bytes);
         store_modified(key, &bytes);
     }
-    Ok(changes)
+    Ok(Some(changes))
 }
 
 /// Adds elements in place. The registers of a shared string are copied only for a change.
-fn add_to_dense(key: &mut KeyWrite<'_>, updates: impl Iterator<Item = RegisterUpdate>) -> u64 {
+fn add_to_dense(mut entry: EntryMut<'_, Value>, updates: impl Iterator<Item = RegisterUpdate>) -> u64 {
     let mut changes = 0;
-    for mark in updates {
-        let raises = key
-            .entry()
-            .and_then(|entry| hyperloglog_bytes(entry).ok())
-            .is_some_and(|(bytes, _)| hll::dense_register(bytes, mark.index) < mark.count);
-        if raises && let Some(mut entry) = key.entry_mut() {
+    for update in updates {
+        let raises = hyperloglog_bytes(entry.as_ref())
+            .is_ok_and(|(bytes, _)| hll::dense_register(bytes, update.index) < update.count);
+        if raises {
             let bytes = entry.bytes_mut(hll::DENSE_BYTES);
-            changes += u64::from(hll::raise_dense_register(bytes, mark));
+            changes += u64::from(hll::raise_dense_register(bytes, update));
             hll::invalidate_cardinality(bytes);
         }
     }
