@@ -168,8 +168,9 @@ pub struct Takeover<'t, R> {
 
 /// Takes slots over in exclusive mode: their keys become visible together with the view that makes this node their
 /// owner. Returns `None` without a change while a script runs on a separate thread, or a replica takes over from this
-/// node: it would not know of the slots. The same holds while a replica may take over from the present owner, since
-/// writes that it accepts before it hears of the new owner would be lost.
+/// node: it would not know of the slots. The same holds while a replica may win an election against the present owner
+/// or against this node, as far as this node has heard: the takeover has a newer epoch, so the writes that the replica
+/// accepts before it hears of that would be lost.
 ///
 /// The file is written before any command runs: after a crash, this node would otherwise delete keys that were written
 /// in the meantime. Other nodes hear of the change only when it is confirmed, since the state is locked until then. So
@@ -181,8 +182,9 @@ pub fn try_take_over<R>(
     takeover: &Takeover<'_, R>,
 ) -> Option<Result<(), R>> {
     let must_wait = |state: &ClusterState| {
+        let may_lose = |node| state.may_lose_election(node, unix_ms());
         let source = (takeover.check)(state);
-        source.is_ok_and(|source| state.is_handing_over() || state.may_lose_election(source, unix_ms()))
+        source.is_ok_and(|source| state.is_handing_over() || may_lose(source) || may_lose(state.myself))
     };
     // The caller tries again soon, so it does not close the gate in vain each time.
     let is_early = must_wait(&lock_state(server, cluster));

@@ -8,7 +8,8 @@ fn number(node: &mut Node, field: &str) -> u64 {
     node.client.info(field).parse().expect("a number")
 }
 
-fn log_of(node: &mut Node) -> String {
+/// Returns what a node has logged.
+pub fn log_of(node: &mut Node) -> String {
     let path = node.server().directory.join("log");
     std::fs::read_to_string(path).expect("reads the log")
 }
