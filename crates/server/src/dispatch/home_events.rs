@@ -36,6 +36,12 @@ impl HomeEvents {
         }
     }
 
+    /// Returns `true` if modules have subscribed to some events.
+    #[inline]
+    pub fn include_some(self) -> bool {
+        self.subscribed != 0
+    }
+
     /// Returns `true` if modules have subscribed to events of changes.
     #[inline]
     pub fn include_changes(self) -> bool {

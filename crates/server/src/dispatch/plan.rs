@@ -97,6 +97,8 @@ pub struct Plans {
     pub tokens: Vec<usize>,
     /// `true` if a command needs exclusive mode, unless a transaction queues it.
     pub may_need_exclusive_mode: bool,
+    /// `true` if there are commands of modules.
+    pub has_module_commands: bool,
 }
 
 impl Plans {
@@ -108,6 +110,7 @@ impl Plans {
         self.probes.clear();
         self.tokens.clear();
         self.may_need_exclusive_mode = false;
+        self.has_module_commands = false;
     }
 
     /// Adds the plan of input that is no request. Nothing behind it is planned.
@@ -280,6 +283,7 @@ impl Planner<'_> {
                 if command.spec.flags.contains(CommandFlags::NO_AUTH) && are_modules_asked_for_login(command) {
                     binding = module(None);
                 }
+                plans.has_module_commands |= binding.mode == HandlerMode::Module;
                 plans.may_need_exclusive_mode |= binding.runs_at_home()
                     || matches!(binding.mode, HandlerMode::Exclusive | HandlerMode::ExclusiveForSleep);
                 // The script may be one of a module's engine.

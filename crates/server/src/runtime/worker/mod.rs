@@ -23,6 +23,7 @@ use weft_reactor::{AlternateStack, Event, Reactor};
 use crate::commands::context::NextStep;
 use crate::dispatch::batch::{self, BatchConnections};
 use crate::dispatch::effects::free_removed_values;
+use crate::dispatch::home_events::HomeEvents;
 use crate::dispatch::memory_limit;
 use crate::dispatch::modules::home::{self, HomeClients};
 use crate::dispatch::plan::Plans;
@@ -38,6 +39,7 @@ use crate::state::{ClientVisitor, HOME_WORKER, HomeJob, Message, SentQuery, Serv
 use parking::{AbandonedParts, Departure, PartialReplies};
 use pending_sends::PendingSends;
 use waits::{ClientWait, Waits};
+use weft_modules::module::home_commands;
 use weft_modules::module::server_events::{self, EventKind, ServerEvent};
 use weft_modules::module::timers;
 use weft_modules::session::lending::LentJob;
@@ -580,10 +582,18 @@ impl Worker {
         self.delete_found_expired();
     }
 
-    /// Runs the plans. If code of modules may be among them, the worker keeps what it needs to serve its other
-    /// connections meanwhile ([`meanwhile`]).
+    /// Returns `true` if a command of the planned batch may run in exclusive mode. One of a module that is declared to
+    /// run elsewhere does, while modules have a part in all commands or get keyspace events at home.
+    fn may_need_exclusive_mode(&self) -> bool {
+        self.plans.may_need_exclusive_mode
+            || (self.plans.has_module_commands
+                && (home_commands::are_required() || HomeEvents::current().include_some()))
+    }
+
+    /// Runs the plans. If code of modules may run among them in exclusive mode, the worker keeps what it needs to serve
+    /// its other connections meanwhile ([`meanwhile`]).
     fn run_plans(&mut self) {
-        if !self.plans.may_need_exclusive_mode || !self.begin_meanwhile() {
+        if !self.may_need_exclusive_mode() || !self.begin_meanwhile() {
             return batch::run_plans(&mut self.thread, &mut self.seat, &mut self.plans, &mut self.clients);
         }
         self.run_plans_with_meanwhile();

@@ -53,16 +53,14 @@ impl Worker {
         if self.pending_sends.is_empty() {
             return;
         }
+        let may_need_exclusive_mode = self.may_need_exclusive_mode();
         let clients = &mut self.clients;
         let is_exclusive = |token: &usize| {
             let connection = clients.connection(*token);
             let transaction = connection.and_then(|connection| connection.client.transaction.as_ref());
             transaction.is_some_and(|transaction| transaction.needs_exclusive)
         };
-        if self.seat.gate_is_closing()
-            || self.plans.may_need_exclusive_mode
-            || self.plans.tokens.iter().any(is_exclusive)
-        {
+        if self.seat.gate_is_closing() || may_need_exclusive_mode || self.plans.tokens.iter().any(is_exclusive) {
             self.send_pending();
         }
     }

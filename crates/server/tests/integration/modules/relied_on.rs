@@ -112,6 +112,32 @@ fn clients_are_served_while_a_thread_with_the_lock_gives_way() {
     }
 }
 
+/// A filter lets all commands run at home in exclusive mode, also those that are declared for other workers.
+#[test]
+fn clients_are_served_while_a_slot_safe_command_gives_way_at_home() {
+    for workers in [1, 2, 8] {
+        let modules: [&[&str]; 2] = [&["relied_on"], &["hooks"]];
+        let settings = [
+            "--busy-reply-threshold",
+            "20",
+            "--module-concurrency",
+            "relied slot-safe",
+        ];
+        let server = start_with(workers, &modules, &settings);
+        let (mut client, mut other) = (Client::connect(server.port), Client::connect(server.port));
+        assert_eq!(client.call(&["hooks.filter", "0"]), "OK");
+        assert_eq!(client.call(&["SET", "k", "value"]), "OK");
+        client.send(&["relied.hold", "k", "2000"]);
+        wait_until("the command gives way", || {
+            // A request that comes together with the command is one of its batch, and is answered after it.
+            thread::sleep(Duration::from_millis(100));
+            other.call(&["GET", "k"]).starts_with("BUSY ")
+        });
+        assert_eq!(client.answer(), "(5 5)", "{workers} workers");
+        assert_eq!(other.call(&["GET", "k"]), "value");
+    }
+}
+
 #[test]
 fn threads_do_not_get_the_lock_while_a_replica_loads() {
     let primary = Server::start(&["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"]);
