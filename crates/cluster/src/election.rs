@@ -19,10 +19,10 @@
 //!    with an older epoch.
 //! 3. A primary grants no vote to a replica whose configuration epoch of the slots is older than the one it knows.
 //! 4. Each vote is counted once, even if it is sent twice.
-//! 5. A node that imports slots takes them over only while it knows of no election that a replica of their owner, or of
-//!    the node itself, may win: writes that this replica accepts before it hears of the takeover would be lost. An
-//!    election of which the node has not heard yet is no hindrance. A primary of Weft gives no slots away while it hands
-//!    over to a replica, one of Valkey does.
+//! 5. A node that imports slots takes them over only while it knows of no election that a replica of their owner, or
+//!    of the node itself, may win: writes that this replica accepts before it hears of the takeover would be lost. An
+//!    election of which the node has not heard yet is no hindrance. A primary of Weft gives no slots away while it
+//!    hands over to a replica, one of Valkey does.
 //! 6. A replica without the data of its primary, because a full synchronisation has begun and not ended, is no
 //!    candidate unless an operator forces it (FORCE, TAKEOVER).
 
